@@ -253,7 +253,7 @@ def test_groups_unlike_those_trained_on_are_told_of(folder):
 
     index = Index(folder / "hash", Trained())
     caution = evaluate_lds([index], [ONE], resamples=20).rows[0].caution
-    assert caution.startswith("Groups have 8 members here")
+    assert caution.startswith("These groups have 8 members, but")
 
 
 def test_an_evaluation_comes_back_from_the_disk_as_it_was(folder, tmp_path):

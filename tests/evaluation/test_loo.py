@@ -113,7 +113,7 @@ def test_the_pool_is_sum_whatever_the_method_s_own_and_another_can_be_asked_for(
     assert (plain.rows[0].pool, plain.rows[0].caution) == ("sum", "")
     attended = evaluate_loo([index], [single], "attention", resamples=20)
     np.testing.assert_allclose(attended.matrices["0/a"], plain.matrices["0/a"], rtol=1e-5)
-    assert attended.rows[0].caution.startswith("Groups have 1 members here")
+    assert attended.rows[0].caution.startswith("These groups have 1 members, but")
     asked = evaluate_loo([index], [double], "order-2", resamples=20).matrices["0/a"]
     train = HashAttributor().encode_train(double.train).astype(np.float16).astype(np.float64)
     queries = HashAttributor().encode_queries(double.queries).astype(np.float64)

@@ -474,7 +474,8 @@ def read_channels(name: str) -> tuple[Channel, ...]:
         raise ConfigError(f"recipe {name}: the folder has no {RECIPE}. Give a YAML file, or make the recipe again.")
     if path.stat().st_size > LARGEST:
         raise ConfigError(
-            f"{path}: {path.stat().st_size:,} bytes are too many for a recipe. List at most {MOST_CHANNELS} channels."
+            f"{path}: a recipe may have at most {LARGEST:,} bytes, but this file has {path.stat().st_size:,}. Give "
+            "another file."
         )
     content = read_yaml(path)
     channels = content.get("channels") if isinstance(content, dict) else content

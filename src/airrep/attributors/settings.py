@@ -51,7 +51,7 @@ class EncoderSettings(Settings):
     """Settings of methods that embed texts with a sentence encoder."""
 
     encoder: str = DEFAULT
-    """The sentence encoder: 'default', 'untrained' or 'static' (shipped with airrep), a folder, or a Hub id."""
+    """The sentence encoder: 'static' (word vectors), 'default' or 'untrained' (transformers), a folder or Hub id."""
 
     @field_validator("encoder")
     @classmethod

@@ -212,7 +212,9 @@ class ByQueries:
     ] = None
     count: Annotated[
         int | None,
-        typer.Option(min=1, help="With --lm: number of examples to select for each task; 1000 in the paper."),
+        typer.Option(
+            min=1, help="With --lm: number of examples to select for each task. The AirRep paper selects 1000."
+        ),
     ] = None
     remove: Annotated[
         str | None,
@@ -257,13 +259,14 @@ def evaluate_command(
     partial: Annotated[bool, "Accept unfinished labels, or finish without fine-tunes that failed."] = False,
     settings: SettingsOption,
 ) -> None:
-    """Measure how good indexes are, against real fine-tunes or against the classes of queries.
+    """Measure how good indexes are: by real fine-tunes, or by how often top examples have the class of the query.
 
     --labels: how well does each index rank the subsets that `airrep label` fine-tuned on? The value is the LDS, the
     rank correlation of predicted with measured losses. The index must contain all examples that the labels were made
     from. For a fair comparison, choose temperatures on other labels: --tune. For labels of `airrep sample --removals`,
     the value is the rank correlation of scores with the effects of leaving examples out. Labels with two or more seeds
-    also give the noise ceiling, the value of a perfect predictor. --why prints checks; docs/diagnosis.md explains each.
+    also give the noise ceiling: the value that a perfect predictor would reach. --why checks the labels and the scores
+    for what makes this value low; docs/diagnosis.md explains each check.
 
     --queries: how often does the top training example have the same label as the query (or the same value of the field
     --by)? Copies of the query itself do not count. All indexes must hold the same data.

@@ -42,7 +42,9 @@ DATA_HELP = (
     "JSON lines on standard input."
 )
 CHOICE_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes only instances 0, 3, 4 and 5."
-START_HELP = "Encoder to start from: 'default', 'untrained', 'static', a folder or a Hub id."
+START_HELP = (
+    "Encoder to start from: 'static' (word vectors), 'default' or 'untrained' (transformers), a folder or Hub id."
+)
 
 IndexArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="An index directory.")]
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]

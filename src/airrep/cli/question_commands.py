@@ -29,7 +29,9 @@ def clean_command(
         list[str] | None,
         "What to look for: label, answer, duplicate, outlier or harmful; or several, as label,answer. Default: all.",
     ] = None,
-    label: Annotated[str, "Field that holds the class label, or response if the answers are the labels."] = "label",
+    label: Annotated[
+        str, "Name of the field that holds the class label; give 'response' if the answers are the labels."
+    ] = "label",
     where: options.WhereOption = None,
     lists: Annotated[
         Path | None, typer.Option(metavar="DIR", help="New folder for keep.jsonl, and drop.jsonl with the reasons.")
@@ -39,7 +41,11 @@ def clean_command(
         Setting("Kinds of findings that --lists writes to drop.jsonl, such as duplicate,label. Default: all."),
     ] = None,
     near_by: Annotated[
-        str, Setting("Sentence encoder that measures how similar texts are: 'static', 'default', a folder or a Hub id.")
+        str,
+        Setting(
+            "Sentence encoder that measures how similar texts are: 'static' (fast), 'default' (a transformer), a "
+            "folder or a Hub id."
+        ),
     ] = "static",
     *,
     settings: options.ChangedOption,

@@ -34,7 +34,7 @@ class ClassifySettings(Settings):
     by: str = "label"
     """The field that holds the class: label, source or a metadata field."""
     votes: tuple[int, ...] = (10,)
-    """Numbers k; for each, the top k examples vote for a class. Left out, 10 or all examples if fewer."""
+    """Numbers k; for each, the top k examples vote for a class. The default is 10, or all examples if fewer."""
     where: str | None = None
     """Filter of training examples; only those that match are ranked."""
     skip_unlabelled: bool = False
@@ -58,18 +58,18 @@ def classify(
     settings: ClassifySettings | Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
 ) -> Evaluation:
-    """Accuracy with which each query's top-1 training example has its class (identical-class test).
+    """Measure how often a query's top-1 training example has the query's class (identical-class test).
 
-    A query never retrieves itself: training examples with its own texts, however many, are passed over. Equal scores
-    go by row. Training examples without class never match. The vote of the top k goes to the class that most of
-    them have, of equals to the one that comes first; examples without class have no vote, but count among the k.
+    A query never retrieves itself: all training examples with its own texts are skipped. Equal scores rank by row.
+    Training examples without class never match. The top k vote for the class that most of them have; of tied classes
+    the one that comes first wins. Examples without class have no vote, but count among the k.
 
     Args:
-        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``; the first is the
-            one that the others are compared with.
-        queries: with their classes.
-        settings: or a dict of some of them; the defaults if None.
-        progress: called with the number of encoded queries of each index.
+        indexes: indexes of the same training examples, or their paths, each alone or as ``(name, index)``. The others
+            are compared with the first.
+        queries: queries with their classes.
+        settings: settings, or a dict of some of them; the defaults if None.
+        progress: called with the numbers of ranked and of all queries, for each index; True shows them.
 
     Raises:
         ConfigError: no index, a bad setting or filter, no such field, or more votes than examples.
@@ -99,7 +99,7 @@ class Classification:
         known = {value for value in (*self._wanted, *self._pools[0].values) if value is not None}
         self._classes: dict[str | None, int] = {name: code for code, name in enumerate(sorted(known))}
         self._check()
-        if "votes" not in settings.model_fields_set:  # the default is of no more examples than there are
+        if "votes" not in settings.model_fields_set:  # the default k is at most the number of examples
             votes = tuple(min(k, self._reach) for k in settings.votes)
             self._settings = settings.model_copy(update={"votes": votes})
         self.subject = json_digest(
@@ -144,11 +144,11 @@ class Classification:
 
     @cached_property
     def _reach(self) -> int:
-        """Examples that every query can find, its own texts aside."""
+        """Number of examples that every query can find, without its own texts."""
         return len(self._pools[0].order) - int(self._pools[0].copies(self._hashes).max(initial=0))
 
     def _judge(self, index: Index, pool: TrainingPool, progress: OnProgress | None) -> np.ndarray:
-        """Each query by its top 1 and each vote, ``(1 + votes, q)`` float64: right (1), wrong (0) or left out (NaN)."""
+        """Judge queries by their top 1 and each vote, ``(1 + votes, q)`` float64: 1 right, 0 wrong, NaN left out."""
         ks = (1, *self._settings.votes)
         wanted, train = (
             np.array([self._classes.get(value, NOBODY) for value in values], np.int64)
@@ -208,11 +208,11 @@ class Classification:
 def ranked(
     index: Index, queries: Corpus, hashes: np.ndarray, pool: TrainingPool, k: int, progress: OnProgress | None = None
 ) -> Iterator[tuple[Rows, np.ndarray]]:
-    """The top k examples of each query, without those that have its own texts (*hashes*, ``(q,)``).
+    """Rank the top k examples of each query, without those that have its own texts (*hashes*, ``(q,)``).
 
-    Yields numbers of some queries, and the rows of their top k, ``(these, k)``, best first, ties by row.
+    Yields the numbers of some queries and the rows of their top k, ``(queries, k)``, best first, ties by row.
     """
-    # Queries with as many copies of themselves need as deep a search, so go together.
+    # Queries with equally many copies of themselves need an equally deep search, so they go together.
     copies, done, tell = pool.copies(hashes), 0, teller(progress, "ranking")
     for extra in np.unique(copies).tolist():
         alike = np.flatnonzero(copies == extra)
@@ -228,10 +228,10 @@ def ranked(
 
 
 def vote(classes: np.ndarray) -> np.ndarray:
-    """The class that most of each query's examples have, ``(q,)``; of equals the one that comes first.
+    """Return the class that most of each query's examples have, ``(q,)``; of tied classes the one that comes first.
 
-    *classes* are those of the examples, ``(q, k)``, best first. :data:`NOBODY` has no vote; where nobody votes, the
-    result is :data:`NOBODY` less 1, which equals none.
+    *classes* are the examples' classes, ``(q, k)``, best first. :data:`NOBODY` has no vote. Without any vote the
+    result is :data:`NOBODY` − 1, which equals no class.
     """
     votes = np.zeros(classes.shape, np.int64)
     for place in range(classes.shape[1]):
@@ -242,11 +242,11 @@ def vote(classes: np.ndarray) -> np.ndarray:
 
 
 def _macro(resamples: TaskResamples, right: np.ndarray) -> Estimate:
-    """Mean over classes with its interval, exact where no class has both right and wrong: no draw differs then.
+    """Return the mean over classes with its interval; exact if no class has both right and wrong queries.
 
-    Clopper and Pearson's rule for a mean: the least and the most mean of the accuracies p under which what was seen has
-    a chance of 2.5 % or more. Of classes of n_c queries that are all right, Π p_c^n_c = 0.025 has the least Σ p_c at
-    p_c = min(1, λ n_c); for classes of one size that is the interval of the accuracy.
+    All draws are equal then, so the ends follow Clopper and Pearson's rule: the least and the greatest mean of the
+    accuracies p_c under which the result has a chance of at least 2.5 %. For classes of n_c queries, all right,
+    Π p_c^n_c = 0.025 has the least Σ p_c at p_c = min(1, λ n_c); for one size that is the accuracy's interval.
     """
     found, known = resamples.estimate(right), ~np.isnan(right)
     codes = np.unique(np.array(resamples.tasks)[known], return_inverse=True)[1]
@@ -258,7 +258,7 @@ def _macro(resamples: TaskResamples, right: np.ndarray) -> Estimate:
 
 
 def _least(sizes: np.ndarray) -> float:
-    """The least sum of accuracies of classes of these sizes, all of whose queries were right."""
+    """Return the least sum of accuracies of classes of these sizes, all of whose queries were right."""
     if not len(sizes):
         return 0.0
     from scipy.optimize import brentq

@@ -23,7 +23,7 @@ from airrep.scoring.topk import min_rank
 
 KEY_DIGITS = 16
 RANDOM, FULL, NONE = "random", "full", "none"
-"""Baselines beside the indexes: examples at random, all of them, and the LM as it is."""
+"""Baselines beside the indexes: random examples, all examples, and the LM without fine-tuning."""
 Pick: TypeAlias = tuple[str, int, Rows]
 """A task, the number of the repetition, and rows of the training corpus, ascending."""
 
@@ -60,7 +60,7 @@ class Choice(NamedTuple):
     name: str
     """Title to show, such as ``"tfidf, task math, seed 0"``."""
     train: Rows
-    """Rows of the training corpus, ascending; none for the LM as it is."""
+    """Rows of the training corpus, ascending; none for the LM without fine-tuning."""
     seed: int
     """Seed of the fine-tune; fixes the order of its data."""
     queries: Rows
@@ -78,7 +78,7 @@ class Competitor:
     choices: tuple[Choice, ...]
     """One or several for each task."""
     same_task_share: float | None
-    """Share of the chosen examples that are of the task they were chosen for; None where none are chosen."""
+    """Share of the chosen examples that belong to the task they were chosen for; None if none are chosen."""
     caution: str = ""
     cost: Cost | None = None
 
@@ -86,13 +86,13 @@ class Competitor:
 class Contest:
     """Tasks, training examples and competitors, checked; nothing is encoded before :meth:`competitors`.
 
-    All competitors choose among the same examples: those that fulfil the filter and whose texts are not those of a
-    query, to be answered or to select by: a method would find the latter in the pool at once, and they are of the task.
-    Equal sets of texts become equal rows, whichever index they were chosen from. Tasks are in order of names.
+    All competitors choose among the same examples: those that pass the filter and do not have the text of a query, to
+    be answered or to select by, since every method finds a query's own text. Equal sets of texts become equal rows of
+    the first index, whichever index they were chosen from. Tasks are sorted by name.
     """
 
     def __init__(self, indexes: Named, queries: Corpus, selecting: Corpus | None, settings: SelectSettings) -> None:
-        """Read the texts of the indexes, of the queries to be answered, and of those to select by; None for the same.
+        """Read the texts of the indexes, of the queries to answer, and of the queries to select by (None: the same).
 
         ConfigError: no index, a bad filter, no such field, or fewer examples than are to be selected. DataError: two
         rows of one name, other examples in some index, a query without task, or a task without queries to select by.
@@ -155,7 +155,7 @@ class Contest:
         }
 
     def competitors(self, training: str, progress: OnProgress | None = None) -> list[Competitor]:
-        """The indexes in order, then the baselines; *training* is the digest of LM, fine-tuning and answer length."""
+        """Return indexes in order, then baselines; *training* is the digest of LM, fine-tuning and answer length."""
         found: list[Competitor] = []
         total, tell = len(self.indexes) * len(self.rows), teller(progress, "selecting")
         for (name, index), pool in zip(self.indexes, self._pools, strict=True):
@@ -170,13 +170,13 @@ class Contest:
         return [*found, *(self._competitor(name, name, picks, training) for name, picks in self._baselines())]
 
     def _picked(self, index: Index, pool: TrainingPool, task: str) -> Rows:
-        """Rows, in the first index, of the examples that an index picks for a task by min-rank."""
+        """Return the rows, in the first index, of the examples that an index picks for a task by min-rank."""
         asked = index.ask(self.selecting.take(self._selecting_rows[task]))
         picked = min_rank(asked, self.settings.count, pool.keep).rows
         return np.sort(pool.rows_in(self._pool, picked))
 
     def _baselines(self) -> Iterator[tuple[str, list[Pick]]]:
-        """Names and picks of the baselines."""
+        """Yield names and picks of the baselines."""
         everything, nothing = np.sort(self._pool.order), np.empty(0, np.int64)
         places = [(task, repetition) for task in self.rows for repetition in range(self.settings.seeds)]
         if self.settings.random:
@@ -196,7 +196,7 @@ class Contest:
         for task, repetition, train in picks:
             title = "all tasks" if method in (FULL, NONE) else f"task {task}"
             seed = stream_seed(self.settings.seed, "selection", "fine-tune", repetition)
-            # By texts: equal rows of other data would find wrong answers.
+            # Keys are made of texts: equal row numbers of other data would find wrong answers.
             texts, asked = (
                 [text.decode() for text in hashes[rows].tolist()]
                 for hashes, rows in ((self._pool.hashes, train), (self.queries.content_hashes, self.rows[task]))

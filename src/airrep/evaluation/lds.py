@@ -52,14 +52,14 @@ class RowFinder:
                     rows.append(row)
 
     def score(self, instance: LabelledInstance, pool: PoolLike, asked: Asked | None = None) -> GroupScores:
-        """Group scores of an instance's subsets, ``(q, m)``, higher = more helpful; errors as of :meth:`subsets`."""
+        """Group scores of an instance's subsets, ``(q, m)``, higher = more helpful; errors as in :meth:`subsets`."""
         asked = asked or self.index.ask(instance.queries)
         return group_scores(asked, self.subsets(instance), pool, examples=len(instance.train))
 
     def subsets(self, instance: LabelledInstance) -> Groups:
-        """The subsets as rows of the index; the second copy of a text is the second copy there.
+        """Return the subsets as rows of the index; the n-th copy of a text is its n-th copy in the index.
 
-        DataError: an example is not there, or was deleted.
+        DataError: an example is not in the index, or was deleted.
         """
         used, rows = self._used[id(instance)], np.full(len(instance.train), -1, np.int64)
         met: dict[bytes, int] = {}
@@ -87,7 +87,7 @@ class Contender:
     scores: Sequence[GroupScores]
     """Group scores of each instance, ``(q, m)``; higher = more helpful."""
     sizes: Sequence[int] | None
-    """Members of the groups; None where groups are not of the kind that an encoder is trained on."""
+    """Sizes of the groups; None if encoders are not trained on groups of this kind."""
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -103,25 +103,25 @@ def evaluate_lds(
 ) -> Evaluation:
     """Measure each index's LDS on labelled subsets: the mean over queries of Spearman(f(x, S_j), −ℓ_j(x)).
 
-    Of subsets that leave out at most a tenth of their pool, f is less the pooled score of what they leave out, by
+    For subsets that leave out at most a tenth of their pool, f is minus the pooled score of the left-out examples, by
     ``sum`` unless *pool* is given (:class:`LeftOutStudy`).
 
     An index may hold any corpus that contains the train pools; their examples are found by content. Queries are
     encoded by the index's method.
 
     Args:
-        indexes: or their paths, or pairs ``(name, index)``, or one alone. The others are compared with the first.
+        indexes: indexes, their paths, or pairs ``(name, index)``; or one alone. The others are compared with the first.
         instances: queries, subsets and losses to judge by; or one instance alone.
-        pool: of all indexes; each method's own when None.
-        temperature: of attention; where *pool* is None, 1 is each method's own.
-        tune: other instances; each index whose pool is attention takes the temperature of the highest LDS on these,
-            out of its own and some that bring the deviation of its scores to 1/8 to 8.
+        pool: the pool of all indexes; each method's own if None.
+        temperature: the temperature of attention; if *pool* is None, 1 stands for each method's own.
+        tune: other instances to tune on. Each index whose pool is attention takes the temperature with the highest LDS
+            on them, from its own and others that bring the deviation of its scores to 1/8 to 8.
         resamples: bootstrap draws behind each interval.
-        names: of the rows; None takes the names of the pairs, or else the paths of the indexes.
+        names: names of the rows; None takes the names of the pairs, or else the paths of the indexes.
 
     Raises:
-        ConfigError: no index, no instance, one given twice by its content, both a temperature and instances to tune on,
-            one to judge by among these, or a pool that does not fit.
+        ConfigError: no index, no instance, an instance that is given twice by its content or is both tuned and judged
+            on, both a temperature and instances to tune on, or a pool that does not fit.
         DataError: an index lacks an example of a train pool, scores that are not finite or all constant, an instance
             is made of removals or has no losses, or two rows of one name.
 
@@ -142,9 +142,9 @@ class LdsStudy:
 
     measure: ClassVar[Literal["lds", "loo"]] = "lds"
     own_pool: ClassVar[PoolLike | None] = None
-    """Pool where the user names none; None for each method's own."""
+    """Pool if the user names none; None for each method's own."""
     sign: ClassVar[int] = 1
-    """Scores rank the losses of :attr:`scored`, times this, backwards."""
+    """Factor on the losses of :attr:`scored`, so that higher scores go with lower values."""
     more_request: ClassVar[Mapping[str, Any]] = {}
     """Further entries of :attr:`request` that decide the result."""
 
@@ -157,11 +157,11 @@ class LdsStudy:
     resamples: int = RESAMPLES
 
     def __post_init__(self) -> None:
-        """Digest every instance once; nothing is scored. Fields and errors are as of :func:`evaluate_lds`."""
-        # An empty text is no pool of its own: `or pool` keeps it, to be refused.
+        """Digest every instance once; nothing is scored. Fields and errors are as in :func:`evaluate_lds`."""
+        # Without an own pool, the last term keeps an empty text, so that it is refused later.
         self.asked_pool, self.pool = self.pool, self.pool or self.own_pool or self.pool
         self._check()
-        # The same digests decide the request and the subject, and show what is given twice or tuned and judged on.
+        # These digests make request and subject, and show an instance given twice, or both tuned and judged on.
         judged, tuned = distinct(self.instances), [identity(instance) for instance in self.tune]
         self._check_tuning(judged, tuned)
         self.request: Mapping[str, Any] = {
@@ -193,7 +193,7 @@ class LdsStudy:
             raise DataError(f"instance {bare}: has no losses. Finish the label run, or give other labels.")
 
     def _check_tuning(self, judged: Mapping[str, str], tuned: Sequence[str]) -> None:
-        """Refuse to tune and judge on one content, whatever its name; *judged* has names by content."""
+        """Refuse an instance both tuned and judged on, whatever its name; *judged* maps contents to names."""
         if self.temperature != 1 and self.tune:
             raise ConfigError("evaluate: a temperature and labels to tune it on are both given. Leave one of them out.")
         for instance, name in zip(self.tune, map(judged.get, tuned), strict=True):
@@ -233,7 +233,7 @@ class LdsStudy:
         )
 
     def contender(self, name: str, index: Index) -> Contender:
-        """One index with the scores of all groups."""
+        """Score all groups with one index."""
         pooling = index.attributor.pooling(self.pool, self.temperature)
         finder = RowFinder(index, [*self.scored, *self.tune])
         if self.tune and pooling.attends:
@@ -243,25 +243,25 @@ class LdsStudy:
         return Contender(name, index, pooling, scores, sizes)
 
     def facts(self) -> dict[str, Any]:
-        """Facts on all rows; ``hardly_moved`` says so of labels whose fine-tunes hardly moved the model."""
+        """Return facts on all rows; ``hardly_moved`` is a warning that the fine-tunes hardly moved the losses."""
         change = moved(self.instances)
         hardly = {} if change is None or not change.hardly else {"hardly_moved": f"{change.sentence}. {REMEDY}"}
         return facts_of(self.instances) | hardly
 
     def noise_facts(self) -> dict[str, Any]:
-        """How far seeds hide the effects; None where there are no seeds that tell."""
+        """Return how far chance between seeds hides the effects; None without seeds that differ."""
         known = [by_seed for by_seed in telling_seeds(self.scored) if by_seed is not None]
         reliability = None if self.ceiling is None else self.ceiling.reliability
         return {"signal_to_noise": signal_to_noise(known) if known else None, "reliability": reliability}
 
     def _tuning(self, contenders: Sequence[Contender]) -> dict[str, Any]:
-        """Instances that temperatures were chosen on, if any, and the rows whose pools have no temperature."""
+        """Return the instances that temperatures were chosen on, if any, and rows whose pools have no temperature."""
         kept = [one.name for one in contenders if self.tune and not one.pooling.attends]
         tuned = [] if len(kept) == len(contenders) else [instance.name for instance in self.tune]
         return {"tuned_on": tuned, **({"not_tuned": kept} if kept else {})}
 
     def _rows(self, contenders: Sequence[Contender]) -> tuple[Row, ...]:
-        """Values, intervals and paired differences to the first row."""
+        """Make the rows: values, intervals and paired differences to the first row."""
         pairs, names = [(number, 0) for number in range(1, len(contenders))], [one.name for one in contenders]
         judged = [
             judge(scores, self.sign * instance.losses, pairs, resamples=self.resamples, names=names)
@@ -291,11 +291,11 @@ class LdsStudy:
 
 
 class LeftOutStudy(LdsStudy):
-    """LDS on subsets that leave out little of their pool, such as a random 1 %: predicted by what is left out.
+    """LDS on subsets that leave out little of their pool, such as 1 %, predicted from the left-out examples.
 
-    For a sum that is the same as by what is kept, but for a constant and its rounding. A mean, or attention, over 99 %
-    of a pool says nothing of single examples. So the prediction is −pool(scores of what is left out), and the pool is
-    ``sum`` unless one is named.
+    For a sum this equals the prediction from the kept examples, but for a constant and rounding. A mean, or attention,
+    over 99 % of a pool says nothing about single examples. So the prediction is −pool(scores of left-out examples),
+    and the pool is ``sum`` unless the user names another.
     """
 
     own_pool: ClassVar[PoolLike | None] = "sum"
@@ -325,16 +325,16 @@ class LeftOutStudy(LdsStudy):
         return replace(found, scores=[-f for f in found.scores], sizes=sizes)
 
     def facts(self) -> dict[str, Any]:
-        """Facts on all rows; ``left_out`` is the least and the greatest number of examples that a subset lacks."""
+        """Return facts on all rows; ``left_out`` is the least and the greatest number of left-out examples."""
         sizes = np.concatenate([one.subsets.sizes for one in self.scored])
         return {**super().facts(), "left_out": [int(sizes.min()), int(sizes.max())], **self.noise_facts()}
 
 
 def _left_out(instance: LabelledInstance) -> LabelledInstance:
-    """The instance with what its subsets leave out in their place.
+    """Replace an instance's subsets by the examples that they leave out.
 
-    Where single losses are missing, each seed's mean over the subsets that all seeds have is taken out first: seeds
-    differ more than so few examples do.
+    If some seeds lack some losses, each seed's mean over the subsets that all seeds have is subtracted first, since
+    seeds differ by more than the effect of few examples.
     """
     everyone, subsets = np.arange(len(instance.train)), instance.subsets
     rows = [np.setdiff1d(everyone, subsets.members(j)) for j in range(len(subsets))]
@@ -351,22 +351,22 @@ def _left_out(instance: LabelledInstance) -> LabelledInstance:
 
 
 def lds_study(instances: Sequence[LabelledInstance]) -> type[LdsStudy]:
-    """The study of labels of random subsets: by what they leave out, where that is little."""
+    """Choose the study of random subsets: by the left-out examples if some subsets leave out little."""
     return LeftOutStudy if any(map(leaves_little_out, instances)) else LdsStudy
 
 
 def telling_seeds(instances: Sequence[LabelledInstance]) -> list[np.ndarray | None]:
-    """Losses of each seed, ``(s, q, m)``, of each instance; None where there is one seed, or seeds change nothing."""
+    """Return each instance's losses by seed, ``(s, q, m)``; None if it has one seed, or seeds change nothing."""
     every = [instance.by_seed for instance in instances]
     return [None if by_seed is None or seeds_alike(by_seed) else by_seed for by_seed in every]
 
 
 def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
-    """Facts on all rows; ``subset_size`` is the least and the greatest.
+    """Return facts on all rows; ``subset_size`` is the least and the greatest.
 
-    Subsets count that have a loss of some query; ``losses_missing`` are losses of single queries that are missing after
-    subsets that count. ``queries_in_pool`` counts queries whose texts are in their own train pool: methods that find
-    equal texts have an advantage there. ``shared_queries`` is as of :func:`airrep.evaluation.judging.shared_queries`.
+    Only subsets with a loss of some query count; ``losses_missing`` counts the losses that these subsets lack.
+    ``queries_in_pool`` counts queries whose texts are in their own train pool: methods that find equal texts have an
+    advantage there. ``shared_queries`` comes from :func:`airrep.evaluation.judging.shared_queries`.
     """
     shared = shared_queries(instances)
     known = [np.isfinite(instance.losses) for instance in instances]
@@ -391,11 +391,11 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
 
 
 SPREAD_QUERIES, SPREAD_ROWS = 50, 1000
-"""Queries and examples that tell how scores spread."""
+"""Queries and examples on which the deviation of scores is measured."""
 
 
 def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:
-    """The pool at its best temperature."""
+    """Return the pool at its best temperature."""
     asked = [finder.index.ask(instance.queries) for instance in tune]
     _, some = next(score_blocks(asked[0].chosen(slice(SPREAD_QUERIES)), block_rows=SPREAD_ROWS))
     own = [] if pooling == CHANNELS else [pooling]

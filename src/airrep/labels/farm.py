@@ -36,7 +36,7 @@ from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.remote.outputs import Mirror
 
 PlanLike: TypeAlias = SubsetPlan | str | Path
-"""Subsets, or the directory of them."""
+"""Subsets, or their directory."""
 Outcomes: TypeAlias = Generator[Outcome[LabelTask, QueryLosses], None, None]
 
 
@@ -55,7 +55,7 @@ class TaskReport:
     left: float | None
     """Estimated seconds until the last task ends; None before a fine-tune has ended."""
     error: str | None
-    """Reason why it was given up; None if it was not."""
+    """Reason why the task was given up; None if it was not."""
 
 
 def label(
@@ -77,9 +77,9 @@ def label(
 ) -> Labels:
     """Fine-tune the target LM on every subset and record the loss of every query.
 
-    Each (subset, seed) is a task, and so is the evaluation of the LM before any fine-tune. Its result is one file,
-    named by a digest of everything that decides it; the same call after an interruption resumes with the tasks that
-    are missing. On the CPU, every engine gives the same bytes, except in ``times*.jsonl``.
+    Each (subset, seed) is a task, and so is the evaluation of the LM before any fine-tune. The result of a task is one
+    file, named by a digest of everything that decides the losses; after an interruption, the same call does only the
+    missing tasks. On the CPU, every engine writes the same bytes, except in ``times*.jsonl``.
 
     Args:
         plan: the subsets, or their directory.
@@ -88,7 +88,7 @@ def label(
         lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one, called once in each
             worker.
         fine_tune: settings of the fine-tunes, or a dict of some of them; None takes the paper's.
-        out: the directory.
+        out: the label directory to make, or to resume.
         seeds: number of fine-tunes of each subset, in different orders of data.
         part: ``"3/10"`` does every tenth task, from the third on; parts share a directory or are copied into one.
         engine: where tasks run: ``"local"``, ``"ray"`` or an engine; in this process if None.
@@ -99,7 +99,7 @@ def label(
         on_task: called with a report of each task that has ended.
 
     Raises:
-        ConfigError: an impossible value.
+        ConfigError: a value is not allowed.
         DataError: the corpora are not the plan's, or the LM cannot read an example of the plan.
         ArtifactError: *out* holds other labels, another process writes there, or labels cannot be written.
         TrainingError: every fine-tune failed, or workers cannot be started.
@@ -129,7 +129,7 @@ class LabelData(NamedTuple):
 
     @classmethod
     def given(cls, plan: PlanLike, train: CorpusLike, queries: CorpusLike | None) -> "LabelData":
-        """Data in any form; without queries of their own, these are drawn from *train*; errors as of :func:`label`."""
+        """Take data in any form; without *queries*, queries come from *train*. Errors are those of :func:`label`."""
         plan = plan if isinstance(plan, SubsetPlan) else open_plan(plan)
         train = as_corpus(train)
         queries = None if queries is None else as_corpus(queries, "queries", spanned=True)
@@ -141,16 +141,16 @@ class LossSource(NamedTuple):
     """Source of losses: airrep's fine-tunes, another trainer's command, or a file of losses."""
 
     origin: Mapping[str, Any]
-    """The LM, ``precision`` and ``fine_tune``, which decide losses beside the texts; JSON values."""
+    """``lm``, ``precision`` and ``fine_tune``, which decide losses together with the texts; JSON values."""
     outcomes: Callable[[list[LabelTask], int], Outcomes]
-    """Does tasks, with so many retries."""
+    """Function that does tasks, each with at most a given number of retries."""
     check: Callable[[list[LabelTask]], None] | None = None
-    """Refuses, before anything is written, tasks that cannot be done."""
+    """Function that refuses tasks that cannot be done, before anything is written."""
 
 
 @dataclass(frozen=True)
 class LabelRun:
-    """How much of a label directory is done, and who is told; see :func:`label`."""
+    """Arguments of :func:`label` that do not change losses."""
 
     seeds: int = 1
     part: str | None = None
@@ -162,7 +162,7 @@ class LabelRun:
 
 
 def make_labels(source: LossSource, data: LabelData, out: str | Path, run: LabelRun) -> Labels:
-    """Fill a label directory with losses from a source; errors as of :func:`label`."""
+    """Fill a label directory with losses from a source; errors are those of :func:`label`."""
     if run.seeds < 1:
         raise ConfigError(f"seeds={run.seeds}: must be 1 or more. Correct the value.")
     check_retries(run.retries)  # the engine would only after files were written
@@ -182,7 +182,7 @@ def make_labels(source: LossSource, data: LabelData, out: str | Path, run: Label
 
 
 def _request(source: LossSource, data: LabelData, seeds: int) -> LabelRequest:
-    """The request for so many losses of each subset."""
+    """Make the request for labels with *seeds* fine-tunes of each subset."""
     sampling = data.plan.settings.model_dump(mode="json")
     decisive = {
         "kind": KIND,
@@ -196,7 +196,7 @@ def _request(source: LossSource, data: LabelData, seeds: int) -> LabelRequest:
 
 
 def make_folder(out: str | Path) -> Path:
-    """Make, or find, a directory."""
+    """Make a directory if it does not exist; return its path."""
     folder = real_path(out)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -221,7 +221,7 @@ class _Farm:
         """Refuse, before the first fine-tune, examples of the plan that the LM cannot read."""
         assert self._loaded is not None
         plan, train, _ = self._data
-        if (check := getattr(self._loaded, "check_learnable", None)) is not None:  # learners of one's own have none
+        if (check := getattr(self._loaded, "check_learnable", None)) is not None:  # a custom learner may lack it
             check(train.take(members_of(plan, len(train))), str(plan.path))
         examples = used_examples(*self._data)
         refused = self._loaded.unusable(examples)
@@ -279,7 +279,7 @@ class _Filling:
         self.share = request.tasks[part.part]
 
     def begin(self, source: LossSource, retry_quarantined: bool) -> list[LabelTask]:
-        """Check and claim the directory; the tasks of this part that are still to be done."""
+        """Check and claim the directory; return the tasks of this part that are still to be done."""
         with waiting_lock(self._folder):
             self._request.check(self._folder)
         self._ledger.check_settings()
@@ -324,7 +324,7 @@ class _Filling:
                 clock.tell(str(task.place), outcome, tuned=task.place.subset is not None)
 
     def finish(self, partial: bool) -> None:
-        """Seal the directory if all parts of it are there."""
+        """Seal the directory if the tasks of all parts are finished; with *partial*, some may be given up."""
         self._mirror.push()
         self._mirror.pull()  # what other machines have made since
         self._refuse_failure()
@@ -342,7 +342,7 @@ class _Filling:
             self._mirror.finish()
 
     def _refuse_failure(self) -> None:
-        """Refuse to seal where every fine-tune of this part failed and no other part has one."""
+        """Raise TrainingError if every fine-tune of this part failed and no other part has a finished one."""
         tuned = [task for task in self.share if task.place.subset is not None]
         failed = self._ledger.given_up(task for task in tuned if self._read(task) is None)
         if not tuned or len(failed) < len(tuned):

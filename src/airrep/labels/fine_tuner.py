@@ -38,19 +38,19 @@ class Learner(Protocol[D]):
 
     @property
     def reading(self) -> Mapping[str, Any]:
-        """Settings of how it reads examples, by name; part of the fingerprint, and named in errors."""
+        """Settings of how the LM reads examples, by name; part of the fingerprint, and named in errors."""
 
     def unusable(self, examples: Sequence[Example], /) -> Mapping[int, str]:
-        """Row and reason of each example that :meth:`tokenise` refuses; the reason names the example."""
+        """Map the row of each example that :meth:`tokenise` refuses to the reason, which names the example."""
 
     def tokenise(self, examples: Sequence[Example], /) -> D:
-        """Examples as token ids."""
+        """Return examples as token ids."""
 
     def fine_tune(self, documents: D, settings: FineTuneSettings, seed: int, /) -> object:
         """Train in place."""
 
     def losses(self, documents: D, /) -> Float32[np.ndarray, " rows"]:
-        """Mean nats per response token, row by row."""
+        """Return the loss of each row, in mean nats per response token."""
 
     def reset(self) -> None:
         """Put the base weights back."""
@@ -73,16 +73,16 @@ class FirstLoad(NamedTuple, Generic[L]):
 
     lm: L
     load: Callable[[], L]
-    """Loads it in a worker."""
+    """Function that loads the LM in a worker."""
     name: str
-    """Hub id, or the last part of a folder's path: results are handed on, paths are private."""
+    """Hub id, or the last part of a folder's path: results may be published, and paths are private."""
     precision: str
     here: bool
     """True if tasks run in this process, so that they use :attr:`lm`."""
 
 
 def load_first(lm: LmSettings | Callable[[], L], engine: Engine) -> FirstLoad[L]:
-    """Load the target LM, on the CPU where an engine's workers have the device."""
+    """Load the target LM; on the CPU if the engine has workers, since they need the device."""
     load: Any = _loader(lm) if isinstance(lm, LmSettings) else lm
     here, precision = isinstance(engine, InProcess), "float32"
     first = load
@@ -95,7 +95,7 @@ def load_first(lm: LmSettings | Callable[[], L], engine: Engine) -> FirstLoad[L]
 
 
 def _loader(lm: LmSettings) -> LoadLm:
-    """The loader of every worker, with the precision that this machine chooses, so that all have the same."""
+    """Return a loader for all workers, with the precision that this machine chooses, so that all use the same one."""
     if lm.precision != "auto":
         return LoadLm(lm)
     from airrep.runtime.devices import resolve_device, resolve_precision
@@ -105,14 +105,14 @@ def _loader(lm: LmSettings) -> LoadLm:
 
 
 def rendering_of(lm: Learner[Any], *corpora: Corpus) -> Mapping[str, str]:
-    """Ways of reading conversations that the LM's fingerprint does not tell; see :meth:`TargetLM.rendering`."""
-    tell = getattr(lm, "rendering", None)  # which learners of one's own need not have
+    """Return how prompts are read where the LM's fingerprint does not cover it; see :meth:`TargetLM.rendering`."""
+    tell = getattr(lm, "rendering", None)  # a custom learner may lack it
     return {} if tell is None else {name: value for one in corpora for name, value in tell(one).items()}
 
 
 @dataclass(frozen=True)
 class WorkerSetup(Generic[L]):
-    """Loads the LM in a worker, for a function that fine-tunes and measures it."""
+    """Loads the LM in a worker, and makes the function that does tasks there."""
 
     load: Callable[[], L]
     fine_tune: FineTuneSettings
@@ -122,10 +122,10 @@ class WorkerSetup(Generic[L]):
     """Expected fingerprint of the LM."""
 
     worker: ClassVar[type[Any]]
-    """Makes the function that does the tasks, of a loaded LM and this setup."""
+    """Type of the function that does tasks; it is made from a loaded LM and this setup."""
 
     def __call__(self) -> Any:
-        """Load the LM (ArtifactError: it is another one here)."""
+        """Load the LM and return the function that does tasks (ArtifactError: this worker loaded another LM)."""
         lm = self.load()
         if lm.fingerprint != self.fingerprint:
             raise ArtifactError(
@@ -144,7 +144,7 @@ class Tuner(Generic[L, S]):
 
     @contextmanager
     def tuned(self, name: str, rows: Rows, seed: int) -> Iterator[L]:
-        """The LM after one fine-tune, as it was without rows (TrainingError: a loss is not finite, memory is short)."""
+        """Yield the LM after one fine-tune, or the base LM if there are no rows (TrainingError: it cannot be tuned)."""
         try:
             self.lm.reset()
             if len(rows):
@@ -161,7 +161,7 @@ class FineTuner(Tuner[Learner[Any], "LabelSetup"]):
     _tokenised: tuple[int, Any] | None = None
 
     def __call__(self, task: LabelTask) -> QueryLosses:
-        """The losses after one fine-tune; errors as of :meth:`tuned`."""
+        """Return the losses of queries after one fine-tune; errors are those of :meth:`tuned`."""
         plan, place = self.setup.plan, task.place
         rows = np.empty(0, np.int64) if place.subset is None else plan.subset_rows(place.instance, place.subset)
         with self.tuned(str(place), rows, fine_tune_seed(plan, place)) as lm:
@@ -171,7 +171,7 @@ class FineTuner(Tuner[Learner[Any], "LabelSetup"]):
         return np.ascontiguousarray(losses, np.float32)
 
     def _queries(self, number: int) -> Any:
-        """The queries of an instance as token ids."""
+        """Return the queries of an instance as token ids."""
         # Tasks come instance by instance, so the queries of one are tokenised once.
         if self._tokenised is None or self._tokenised[0] != number:
             rows = self.setup.plan.query_rows(number)

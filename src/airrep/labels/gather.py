@@ -22,7 +22,7 @@ from airrep.scoring.groups import Groups
 TRAIN, TEST, LDS = "train.jsonl", "test.jsonl", "lds.jsonl"
 """Files of a folder in the ``airrep-test`` layout."""
 ROWS, LOSSES = "train_subset", "test_loss"
-"""Fields of each line of the last."""
+"""Fields of each line of ``lds.jsonl``."""
 MOST = float(np.finfo(np.float32).max)
 _CHOICE = re.compile(r"(\d+)(-?)(\d*)")
 
@@ -38,17 +38,17 @@ def gather(
     """Gather the instances of label directories, averaged over their seeds and named ``directory/number``.
 
     Args:
-        choices: label directories; ``DIR#0,3-5,8-`` takes some of the instances of one, counted from 0. Or folders in
-            the ``airrep-test`` layout, which are one instance each and bring their data.
+        choices: label directories, or folders in the ``airrep-test`` layout, which are one instance each and hold its
+            data. ``DIR#0,3-5,8-`` takes only these instances of a directory, counted from 0.
         corpora: the data that the labels were made from, in any order; found by fingerprint.
         partial: accept unfinished labels.
-        beside: other choices of the same run; directories of one name among them are told apart by their parents'.
-        read: reader of the data that folders bring.
+        beside: other choices of the same run; directories with equal names are told apart by their parents' names.
+        read: reader of the data in ``airrep-test`` folders.
 
     Raises:
-        ConfigError: an instance that is not there.
-        ArtifactError: labels that are unfinished, or made from other data.
-        DataError: a folder in the ``airrep-test`` layout with a file that is missing or cannot be used.
+        ConfigError: an instance does not exist.
+        ArtifactError: labels are unfinished, or were made from other data.
+        DataError: a file of an ``airrep-test`` folder is missing or cannot be used.
     """
     found = []
     names = _short_names([Path(choice.partition("#")[0]).resolve() for choice in (*choices, *beside)])
@@ -68,7 +68,7 @@ def gather(
 
 
 def _numbers(chosen: str, most: int, where: str) -> list[int]:
-    """Numbers of a choice such as ``0,3-5,8-``; all when it is empty."""
+    """Return the numbers of a choice such as ``0,3-5,8-``; all numbers below *most* if it is empty."""
     numbers: list[int] = []
     for part in chosen.split(",") if chosen else ["0-"]:
         match = _CHOICE.fullmatch(part)
@@ -81,7 +81,7 @@ def _numbers(chosen: str, most: int, where: str) -> list[int]:
 
 
 def _short_names(folders: Sequence[Path]) -> dict[Path, str]:
-    """The last part of each path, with as many parents before it as tell it from the others."""
+    """Name each path by its last part, preceded by as many parents as make the name unique."""
     found = {}
     for folder in folders:
         others = [other.parts for other in folders if other != folder]
@@ -91,7 +91,7 @@ def _short_names(folders: Sequence[Path]) -> dict[Path, str]:
 
 
 def _open(folder: Path) -> Labels:
-    """Labels; where there are none, the error has the command that makes them."""
+    """Open labels; if there are none, the error says which command makes them."""
     try:
         return Labels(folder)
     except ArtifactError as error:
@@ -108,10 +108,10 @@ def _open(folder: Path) -> Labels:
 def label_lineage(
     choices: Sequence[str], held_out: Sequence[str] = (), test: Sequence[str] = (), *, mixed: bool = False
 ) -> dict[str, Any]:
-    """Lineage of labels for a model card: which LM they are losses of, and how it was fine-tuned.
+    """Return the lineage of labels for a model card: which LM was fine-tuned, and how.
 
-    Label directories are as of :func:`gather`: to learn from, to choose the best step by, to score once. *mixed*
-    accepts losses of several LMs, or of one that was fine-tuned in several ways.
+    Labels, given as for :func:`gather`, are *choices* to learn from, *held_out* to choose the best step by, and *test*
+    to score once. *mixed* accepts losses of several LMs, or of one LM fine-tuned in several ways.
     """
     parts = {"labels": choices, "held_out_labels": held_out, "test_labels": test}
     opened = {name: [_state_of(Path(choice.partition("#")[0])) for choice in part] for name, part in parts.items()}
@@ -123,7 +123,7 @@ def label_lineage(
 
 
 def _state_of(folder: Path) -> tuple[Path, Mapping[str, Any]]:
-    """The path of labels, and the recorded way in which they were made, which is unknown of an airrep-test folder."""
+    """Return the path of labels and the record of how they were made, unknown for an ``airrep-test`` folder."""
     if not is_published(folder):
         return folder, _open(folder).state
     files = {"train": file_digest(folder / TRAIN), "queries": file_digest(folder / TEST)}
@@ -137,7 +137,7 @@ def _origin(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
-    """Refuse labels of two LMs, or of one that was fine-tuned in two ways."""
+    """Refuse labels of two LMs, or of one LM that was fine-tuned in two ways."""
     kinds = []
     for path, state in labels:
         tuning = {f"fine_tune.{name}": value for name, value in state["fine_tune"].items()}
@@ -153,7 +153,7 @@ def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
 
 
 def is_published(folder: Path) -> bool:
-    """True if a folder is in the ``airrep-test`` layout (DataError: it lacks a file, or holds several such)."""
+    """True if a folder is in the ``airrep-test`` layout (DataError: it lacks a file, or holds such folders)."""
     there = [name for name in (TRAIN, TEST, LDS) if (folder / name).is_file()]
     if len(there) == 3:
         return True
@@ -172,7 +172,7 @@ def is_published(folder: Path) -> bool:
 def read_published(
     folder: Path, name: str | None = None, read: Callable[[str], Corpus] = read_corpus
 ) -> LabelledInstance:
-    """Read such a folder as one instance, by its name if no other is given (DataError: names the line)."""
+    """Read an ``airrep-test`` folder as one instance, named after the folder by default (DataError: names the line)."""
     train, queries = (_read_all(folder / file, read) for file in (TRAIN, TEST))
     subsets, losses = [], []
     for where, line in _lines(folder / LDS):
@@ -186,7 +186,7 @@ def read_published(
 
 
 def _read_all(path: Path, read: Callable[[str], Corpus]) -> Corpus:
-    """A corpus with every line of a file, as subsets and losses go by line."""
+    """Read a corpus with every line of a file, since subsets and losses refer to lines by number."""
     corpus = read(str(path))
     if corpus.skipped.count:
         raise DataError(
@@ -197,7 +197,7 @@ def _read_all(path: Path, read: Callable[[str], Corpus]) -> Corpus:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each line's place and object, with lists of rows and losses."""
+    """Yield each line's place and object, which has a list of rows and a list of losses."""
     try:
         with path.open(encoding="utf-8") as stream:
             texts = [(f"{path}:{number}", text) for number, text in enumerate(stream, start=1) if text.strip()]
@@ -215,7 +215,7 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _rows(rows: list[Any], most: int, where: str) -> list[int]:
-    # By type, as a bool is an int and would count as row 0 or 1.
+    # Compare types, since isinstance takes a bool for an int.
     odd = [shown_json(row) for row in rows if type(row) is not int or not 0 <= row < most]
     if odd or not rows or len(set(rows)) < len(rows):
         problem = odd[0] if odd else "a row twice" if rows else "no rows"
@@ -226,7 +226,7 @@ def _rows(rows: list[Any], most: int, where: str) -> list[int]:
 
 
 def _losses(losses: list[Any], queries: int, where: str) -> list[float]:
-    # NaN is above nothing, so it is asked whether a loss is below the limit.
+    # "Not below the limit" is true of NaN too, "above the limit" is not.
     odd = [loss for loss in losses if loss is not None and (type(loss) not in (int, float) or not abs(loss) <= MOST)]
     if odd or len(losses) != queries:
         problem = f"holds {shown_json(odd[0])}" if odd else f"has {len(losses)} losses"

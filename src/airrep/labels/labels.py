@@ -33,7 +33,7 @@ from airrep.shapes import Float32
 
 @dataclass(frozen=True, eq=False)
 class LabelledInstance:
-    """One cross-validation draw and what fine-tuning on its subsets did to its queries."""
+    """One cross-validation draw, with the losses of its queries after fine-tuning on each of its subsets."""
 
     name: str
     """Unique in a run, such as ``"0"``."""
@@ -49,10 +49,10 @@ class LabelledInstance:
     base_losses: Float32[np.ndarray, " q"] | None = None
     """Losses of the language model before any fine-tuning."""
     by_seed: Float32[np.ndarray, "s q m"] | None = None
-    """Losses of each seed by itself, where there are several."""
+    """Losses of each seed; None if there is only one seed."""
 
     def __post_init__(self) -> None:
-        """Check that all fits."""
+        """Check the shape of the losses."""
         expected = (len(self.queries), len(self.subsets))
         if self.losses.shape != expected:
             raise DataError(
@@ -67,13 +67,13 @@ class LabelledInstance:
 
 
 def is_of_removals(instance: LabelledInstance) -> bool:
-    """Tell whether the first subset is the whole pool and the others leave less than half of it out."""
+    """True if the first subset is the whole pool and each of the others leaves out less than half of the pool."""
     n, sizes = len(instance.train), instance.subsets.sizes
     return bool(len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n)
 
 
 def leaves_little_out(instance: LabelledInstance) -> bool:
-    """Tell whether each subset leaves out some of its pool, but at most a tenth."""
+    """True if each subset leaves out some of its pool, but at most a tenth."""
     n, sizes = len(instance.train), instance.subsets.sizes
     return bool(len(sizes) and max(sizes) < n <= min(sizes) / (1 - LITTLE))
 
@@ -110,7 +110,7 @@ def identity(instance: LabelledInstance) -> str:
 
 
 def distinct(instances: Sequence[LabelledInstance]) -> dict[str, str]:
-    """Names of instances by their :func:`identity`, in order; refuses two of equal content, which would count twice."""
+    """Map the :func:`identity` of each instance to its name; refuse two with equal content, which would count twice."""
     found: dict[str, str] = {}
     for instance in instances:
         content = identity(instance)
@@ -124,13 +124,13 @@ def distinct(instances: Sequence[LabelledInstance]) -> dict[str, str]:
 
 
 def shown_json(value: object) -> str:
-    """A JSON value for errors, cut."""
+    """Return a JSON value as text for an error, cut to 60 characters."""
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""Names of files and folders that a request gives."""
+"""Pattern of the names of files and folders in a request."""
 WHOLE = "all"
 """Name of the subset that leaves no source or label out."""
 
@@ -147,7 +147,7 @@ class Labels:
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Open a label directory (ArtifactError: not one, altered, or with missing or cut files)."""
+        """Open a label directory (ArtifactError: it holds no labels, was altered, or lacks files or parts of them)."""
         self._place = Anchored.of(fetched(path, loose=True))
         self.manifest: Mapping[str, Any] | None = None
         if (self.path / MANIFEST).is_file():
@@ -163,7 +163,7 @@ class Labels:
 
     @property
     def path(self) -> Path:
-        """Its directory, as it was given; the whole path where the working directory is another by now."""
+        """The label directory, as it was given; an absolute path if the working directory has changed since."""
         return self._place.path
 
     def __repr__(self) -> str:
@@ -236,7 +236,7 @@ class Labels:
         return [task.place for task in self.tasks if task.place not in given_up and self.read(task.key) is None]
 
     def summary(self) -> dict[str, Any]:
-        """The manifest; of unfinished labels the request and counts of its tasks."""
+        """Return the manifest; for unfinished labels, the request and counts of its tasks."""
         if self.manifest is not None:
             return dict(self.manifest)
         finished = len(self.tasks) - len(self.missing) - len(self.quarantined)
@@ -244,9 +244,9 @@ class Labels:
         return {**self.state, **counts, "quarantined": [asdict(entry) for entry in self.quarantined]}
 
     def read(self, key: str) -> QueryLosses | None:
-        """Losses of one task, ``(q,)``; None if they are missing.
+        """Return the losses of one task, ``(q,)``; None if they are missing.
 
-        Those before any fine-tune are NaN where another trainer made the labels and did not measure them.
+        Losses before any fine-tune are NaN if another trainer made the labels and did not measure them.
         """
         place = self._places.get(key)
         if place is None:
@@ -261,7 +261,7 @@ class Labels:
         return None if given_up and np.isnan(found).any() else np.ascontiguousarray(found)
 
     def losses(self, instance: int) -> Float32[np.ndarray, "s q m"]:
-        """Losses of one instance, by seed, query and subset."""
+        """Return the losses of one instance, by seed, query and subset; NaN where they are missing."""
         if self.manifest is not None:
             return np.array(self._sealed("losses", instance))
         shape = (self.seeds, len(self.plan.query_rows(instance)), self.plan.subset_count)
@@ -273,7 +273,7 @@ class Labels:
         return losses
 
     def base_losses(self, instance: int) -> Float32[np.ndarray, " q"] | None:
-        """Losses of one instance's queries before any fine-tune; None where they are missing."""
+        """Return the losses of one instance's queries before any fine-tune; None if they are missing."""
         key = next(task.key for task in self.tasks if task.place == Place(instance, None, 0))
         found = self.read(key)
         return None if found is None or np.isnan(found).any() else found
@@ -281,11 +281,11 @@ class Labels:
     def instances(
         self, train: CorpusLike, queries: CorpusLike | None = None, *, partial: bool = False
     ) -> list[LabelledInstance]:
-        """Every instance with its examples and losses, averaged over its seeds.
+        """Return every instance with its examples and losses, averaged over its seeds.
 
-        *train* are the data that the subsets were drawn from, in any form that :func:`airrep.build_index` takes, and
-        *queries* those of the queries, when they were not drawn from *train*. *partial* accepts unfinished labels, with
-        NaN where a fine-tune is missing. ArtifactError: other corpora than those of the labels, or unfinished labels.
+        *train* is the data that the subsets were drawn from, in any form that :func:`airrep.build_index` takes. Give
+        *queries* if the queries were drawn from other data. *partial* accepts unfinished labels, with NaN where a
+        fine-tune is missing. ArtifactError: the labels were made from other data, or are unfinished.
         """
         if not partial:
             self._finished_manifest()
@@ -296,7 +296,7 @@ class Labels:
         return [self._instance(number, train, asked) for number in range(len(self.plan))]
 
     def corpus_of(self, name: Literal["train", "queries"], corpora: Sequence[Corpus]) -> Corpus:
-        """The one of some corpora that pools or queries were drawn from (ArtifactError: none is)."""
+        """Return the corpus that pools or queries were drawn from (ArtifactError: it is not among *corpora*)."""
         wanted = self.state[name]
         found = next((corpus for corpus in corpora if corpus.fingerprint == wanted), None)
         if found is None:
@@ -324,7 +324,7 @@ class Labels:
         check_digests(self.path, self._finished_manifest()["files"])
 
     def _finished_manifest(self) -> Mapping[str, Any]:
-        """The manifest; unfinished labels are refused."""
+        """Return the manifest; ArtifactError for unfinished labels."""
         if self.manifest is None:
             raise ArtifactError(
                 f"{self.path}: is unfinished: {len(self.missing)} of {len(self.tasks)} losses are missing and "
@@ -347,7 +347,7 @@ class Labels:
         return found
 
     def _load(self, name: str) -> np.ndarray:
-        """One array, mapped from the disk; its checksum is checked the first time, if labels are finished."""
+        """Map an array from the disk; the first time, check its digest if the labels are finished."""
         if name not in self._arrays:
             if self.manifest is not None:
                 with as_written(self.path):
@@ -361,14 +361,14 @@ class Labels:
 
 
 def _named_by(subsets: Groups, pool: Corpus, by: Literal["source", "label"]) -> Groups:
-    """The whole pool, and the pool without each source or label, named after what is left out."""
+    """Name subsets after the source or label that they leave out; the first subset is the whole pool."""
     values, everyone = pool.values(by), np.arange(len(pool))
     gone = [np.setdiff1d(everyone, subsets.members(j))[0] for j in range(1, len(subsets))]
     return replace(subsets, names=(WHOLE, *(f"{by} {values[row]}" for row in gone)))
 
 
 def _check_state(state: Mapping[str, Any]) -> None:
-    """Refuse a request that no label run wrote; raises anything."""
+    """Raise an exception of any type for a request that no label run wrote."""
     texts = ("keys", "plan_folder", "settings", "train", "queries")
     if not all(isinstance(state[name], str) for name in texts) or type(state["counts"]["seeds"]) is not int:
         raise TypeError
@@ -377,7 +377,7 @@ def _check_state(state: Mapping[str, Any]) -> None:
 
 
 def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray, "q m"]:
-    """Mean over the seeds that are there; NaN where none is."""
+    """Return the mean over seeds that are not NaN; NaN where all are."""
     # Not np.nanmean, which warns where all seeds are missing.
     there = ~np.isnan(losses)
     count = there.sum(axis=0)

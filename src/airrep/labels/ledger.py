@@ -52,7 +52,7 @@ _PATIENCE_SECONDS = 600.0
 QueryLosses = Float32[np.ndarray, " q"]
 """Losses of an instance's queries after one fine-tune."""
 Read: TypeAlias = Callable[[LabelTask], QueryLosses | None]
-"""Reads the losses of a task; None if it was given up."""
+"""Function that reads the losses of a task; None if the task has none."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Quarantined:
 
     place: Place
     reason: str
-    """One line."""
+    """The last error, in one line."""
     attempts: int
 
 
@@ -78,7 +78,7 @@ class Ledger:
         return self.folder / QUARANTINE / f"{self._settings}-{key}.json"
 
     def read(self, key: str, queries: int) -> QueryLosses | None:
-        """Read the losses of one task; None without a whole file of them."""
+        """Read the losses of one task; None if there is no complete file."""
         path = self._result(key)
         try:
             content = path.read_bytes()
@@ -91,7 +91,7 @@ class Ledger:
         return losses if losses.shape == (queries,) and losses.dtype == np.float32 else None
 
     def write(self, key: str, losses: QueryLosses) -> Path:
-        """Write the losses of one task: a reader sees all of the file or none. Returns the file."""
+        """Write the losses of one task, and return the file; a reader sees the whole file or none."""
         content, path = npy_bytes(losses), self._result(key)
         _write(path, content + _checksum(path, content))
         with writing(self._reason(key)):
@@ -113,13 +113,13 @@ class Ledger:
         return [found for task in tasks if (found := self.quarantined(task)) is not None]
 
     def give_up(self, task: LabelTask, reason: str, attempts: int) -> Path:
-        """Write why a task is given up. Returns the file."""
+        """Write why a task is given up, and return the file."""
         record = {**asdict(task.place), "key": task.key, "reason": reason, "attempts": attempts}
         _write(self._reason(task.key), canonical_json(record))
         return self._reason(task.key)
 
     def check_settings(self) -> None:
-        """Refuse results of other settings, which were copied here."""
+        """Refuse results of other settings, which somebody copied here."""
         for name in (RESULTS, QUARANTINE):
             with suppress(FileNotFoundError):  # another part may have sealed the labels and removed it
                 for path in sorted((self.folder / name).iterdir()):
@@ -141,7 +141,7 @@ class Ledger:
             self._reason(key).unlink(missing_ok=True)
         self.sweep()
         for name in (RESULTS, QUARANTINE):
-            with suppress(OSError):  # others' results are still there
+            with suppress(OSError):  # results of other tasks are still there
                 (self.folder / name).rmdir()
 
 
@@ -163,14 +163,14 @@ def holding(folder: Path, part: Share) -> Iterator[None]:
         "Wait until it has finished, or give each process its own --part."
     )
     with ExitStack() as held:
-        with waiting_lock(folder):  # while one looks for others, another would find a lock that nobody works under
+        with waiting_lock(folder):  # looking for other shares takes locks, which must not be seen as work
             held.enter_context(locked(folder, f"{LOCK}-{part.name}", busy))
             _refuse_other_shares(folder, part)
         yield
 
 
 def _refuse_other_shares(folder: Path, part: Share) -> None:
-    """Refuse 3 parts while others work in 10: both would do the same tasks."""
+    """Refuse another number of parts than running processes use, since tasks would then be done twice."""
     for path in folder.glob(f"{LOCK}-*of*"):
         of = path.name.rpartition("of")[2]
         busy = (
@@ -225,7 +225,7 @@ class LabelRequest:
         return [task.key for task in self.tasks]
 
     def check(self, folder: Path) -> None:
-        """Refuse a directory with other labels, more of them, or something else (ArtifactError); nothing is written."""
+        """Refuse a directory that holds other labels, more labels, or something else (ArtifactError); write nothing."""
         sealed = read_manifest(folder, KIND) if (folder / MANIFEST).is_file() else {}
         old = read_state(folder)
         if not sealed and old is None and any(not path.name.startswith(".") for path in folder.iterdir()):
@@ -242,25 +242,25 @@ class LabelRequest:
                 )
 
     def claim(self, folder: Path) -> None:
-        """Begin these labels in a directory, or resume them; errors as of :meth:`check`."""
+        """Begin these labels in a directory, or resume them; errors are those of :meth:`check`."""
         self.check(folder)
         _write_once(folder / REQUEST, canonical_json(self.state))
         self.keep(folder)
 
     def keep(self, folder: Path) -> None:
-        """Write the subsets and the keys, so that the labels can be read by themselves."""
+        """Write the subsets and the keys, so that the labels can be read without the plan's directory."""
         state = self.state
         _keep_plan(self.plan, folder / state["plan_folder"])
         _write_once(folder / state["keys"], npy_bytes(np.array(self._keys(), dtype="S16")))
 
 
 def keys_name(keys: Sequence[str]) -> str:
-    """Name of the file of these keys."""
+    """Return the name of the file with these keys."""
     return f"keys-{json_digest(keys)[:12]}.npy"
 
 
 def _comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The parts of two requests that must be equal: the LM's fingerprint, not its name."""
+    """Yield the parts of two requests that must be equal: the LM's fingerprint, for example, but not its name."""
     # The fingerprint covers reading settings too; they come first, so that the error names them and not the weights.
     was, now = (dict(each["lm"]) if isinstance(each["lm"], Mapping) else {} for each in (old, new))
     known = ("name", "fingerprint")
@@ -292,7 +292,7 @@ def read_state(folder: Path) -> dict[str, Any] | None:
 
 
 def is_label_file(name: str) -> bool:
-    """True if a file below a label directory decides its labels."""
+    """True if a file below a label directory is a part of the labels, which a mirror copies."""
     first, inside, _ = name.partition("/")
     if any(part.startswith(".") for part in name.split("/")):
         return False
@@ -330,8 +330,8 @@ def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:
 def seal_labels(ledger: Ledger, request: LabelRequest, read: Read, given_up: Sequence[Quarantined]) -> None:
     """Write the losses of every instance as arrays, then the manifest, which makes the directory finished.
 
-    Arrays are named by their content, so that those of an older manifest stay whole until it is replaced. Result files
-    and all that no manifest names are removed last. Losses of tasks that were given up are NaN.
+    Arrays are named by their content, so that an older manifest's arrays stay whole until it is replaced. Result files,
+    and files that no manifest names, are removed last. Losses of tasks that were given up are NaN.
     """
     folder, state = ledger.folder, request.state
     request.keep(folder)
@@ -376,10 +376,10 @@ def _write_array(folder: Path, stem: str, array: np.ndarray) -> str:
 
 
 def tidy(ledger: Ledger, request: LabelRequest, given_up: Sequence[Quarantined]) -> None:
-    """Remove what a manifest makes superfluous: result files, and arrays and plans of an older one."""
+    """Remove files that a new manifest makes superfluous: results, and the arrays and plans of an older manifest."""
     kept = {entry.place for entry in given_up}
     ledger.forget(task.key for task in request.tasks if task.place not in kept)
-    wanted = read_state(ledger.folder) or {}  # whose files stay: another process may be making more labels than these
+    wanted = read_state(ledger.folder) or {}  # its files stay: another process may be adding labels
     named = {name.split("/")[0] for name in read_manifest(ledger.folder, KIND)["files"]}
     named |= {wanted.get("keys"), wanted.get("plan_folder")}
     for pattern in ("losses-*.npy", "base-*.npy", "keys-*.npy", "plan-*"):

@@ -1,4 +1,4 @@
-"""Labels by another trainer: subsets as files out, losses back in."""
+"""Labels by another trainer: write subsets to files, read losses back."""
 
 import json
 import re
@@ -30,19 +30,19 @@ from airrep.runtime.stage import Stage
 KIND = "subset files"
 LIST = "subsets.jsonl"
 BEFORE = "before"
-"""Stands for a subset's number where the model was not fine-tuned yet."""
+"""Text in place of a subset's number for the model before any fine-tune."""
 MOST = 1e30
 """Largest absolute loss, far below float32's limit."""
 _NUMPY = b"\x93NUMPY"
-_LONGEST = 2**20  # bytes of a line: a row is some hundred
+_LONGEST = 2**20  # bytes of a line; a row has a few hundred
 _NEEDED = ("{train}", "{losses}")
-_ERRORS, _LINES = 4096, 3  # bytes of stderr that are kept, lines that are told
+_ERRORS, _LINES = 4096, 3  # bytes of stderr that are read, lines that an error shows
 
 Found: TypeAlias = dict[Place, QueryLosses]
 
 
 def subset_name(place: Place) -> str:
-    """Name of a subset in files of losses: instance and number, such as ``0-17``, or ``0-before``."""
+    """Return a subset's name in files of losses: instance and number, such as ``0-17``, or ``0-before``."""
     return f"{place.instance}-{BEFORE if place.subset is None else place.subset}"
 
 
@@ -51,9 +51,9 @@ def write_subset_files(
 ) -> Path:
     """Write each subset as a JSONL file, and the queries of each instance.
 
-    ``subsets.jsonl`` lists them: the ``subset``'s name, the paths ``train`` and ``queries`` from its own folder,
-    and the number of ``examples``. Files that are there already and hold the same are left as they are. Refuses other
-    corpora than those of the plan (DataError), and something else that is there (ArtifactError).
+    ``subsets.jsonl`` has a row for each subset: its name ``subset``, the paths ``train`` and ``queries`` relative to
+    the list's folder, and the number of ``examples``. Finished files of the same plan are kept as they are.
+    DataError: the corpora are not the plan's. ArtifactError: *out* holds something else.
     """
     plan.check_corpora(train, queries)
     request = {"plan": plan.fingerprint, "train": plan.train_fingerprint, "queries": plan.query_fingerprint}
@@ -85,7 +85,7 @@ def read_losses(path: Path, plan: SubsetPlan, queries: Corpus, seeds: int = 1) -
     Either JSONL rows with ``subset`` (such as ``"0-17"``, or 17 where there is one instance; ``"0-before"``: before any
     fine-tune), ``query`` (an id, or a number in the instance's queries from 0 on), ``loss`` and, with several seeds,
     ``seed``. Or .npy of shape (subsets, queries), with several instances (instances, subsets, queries). DataError: a
-    row cannot be used, a loss stands there twice or is not finite, or a subset lacks some.
+    row cannot be used, a loss is given twice or is not finite, or a subset lacks losses.
     """
     if _is_npy(path):
         return _of_array(path, plan)
@@ -117,7 +117,7 @@ def read_one(path: Path, queries: Corpus) -> QueryLosses:
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """Each line's place and JSON value; blank lines are passed over."""
+    """Yield each line's place and JSON value; skip blank lines."""
     with path.open("rb") as stream:
         number = 0
         while line := stream.readline(_LONGEST + 1):
@@ -148,7 +148,7 @@ def _numbered(queries: Corpus) -> dict[str, int]:
 
 
 class _Losses:
-    """Losses of one subset's queries, each put there once."""
+    """Collects the losses of one subset's queries, each query once."""
 
     def __init__(self, rows: Mapping[str, int], name: str) -> None:
         self._rows, self._name = rows, name
@@ -169,7 +169,7 @@ class _Losses:
         self._values[number] = float(loss)
 
     def finished(self, path: Path) -> QueryLosses:
-        """The losses; refuses them if some are missing."""
+        """Return the losses; DataError if some are missing."""
         lacking = np.flatnonzero(np.isnan(self._values))
         if len(lacking):
             raise DataError(
@@ -216,7 +216,7 @@ def _of_array(path: Path, plan: SubsetPlan) -> Found:
 
 
 def _load(path: Path) -> np.ndarray:
-    """An array of numbers."""
+    """Load an array of numbers."""
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # damaged headers of arrays raise nearly anything
@@ -241,9 +241,9 @@ def _with_seed(place: Place) -> str:
 
 
 def _origin(lm: str | None, trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """The LM by its name alone, which nobody can check, and the trainer in place of settings of a fine-tune."""
+    """Describe the LM by its name, which cannot be checked, and the trainer in place of fine-tuning settings."""
     whole = lm or "another trainer's"
-    # Two runs may each have a checkpoint-500; only the last part is shown, since paths are private.
+    # Two runs may each have a checkpoint-500, so the whole path counts; only its last part is shown: paths are private.
     named = str(Path(whole).resolve()) if Path(whole).is_dir() else whole
     fingerprint = json_digest({"kind": "LM of another trainer", "name": named})
     known = {"name": Path(whole).name, "fingerprint": fingerprint}
@@ -251,7 +251,7 @@ def _origin(lm: str | None, trainer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unmeasured(plan: SubsetPlan, place: Place) -> QueryLosses:
-    """The losses before any fine-tune where nobody measured them: NaN, which is read as missing."""
+    """Return NaN, which is read as missing, for losses before any fine-tune that nobody measured."""
     return np.full(len(plan.query_rows(place.instance)), np.nan, np.float32)
 
 
@@ -266,18 +266,18 @@ def import_labels(
     seeds: int = 1,
     partial: bool = False,
 ) -> Labels:
-    """Make labels of the losses that another trainer measured after training on each subset.
+    """Make labels from the losses that another trainer measured after training on each subset.
 
-    Other arguments and errors are as of :func:`airrep.labels.farm.label`.
+    Other arguments and errors are those of :func:`airrep.labels.farm.label`.
 
     Args:
         losses: file of losses, as :func:`airrep.labels.outside.read_losses` reads it.
-        lm: a name for the model that was trained, its folder or its Hub id; labels of equal ones may be used together.
+        lm: name, folder or Hub id of the model that was trained; labels with equal values may be used together.
         seeds: number of runs on each subset, in rows with ``seed``.
         partial: finish without the subsets that the file lacks; their losses are NaN.
 
     Raises:
-        DataError: losses that are missing, doubled or not finite.
+        DataError: losses are missing, given twice, or not finite.
 
     Example:
         >>> plan = airrep.open("runs/subsets")
@@ -301,7 +301,7 @@ def import_labels(
 
 
 class _Imported(NamedTuple):
-    """Losses of a file."""
+    """Losses that were read from a file."""
 
     plan: SubsetPlan
     path: Path
@@ -319,7 +319,7 @@ class _Imported(NamedTuple):
             )
 
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:  # noqa: ARG002
-        """Give out what the file has, and why other tasks have no losses."""
+        """Yield the losses that the file has; for other tasks, the reason why they have none."""
         for task in tasks:
             losses = self.found.get(task.place)
             if losses is None and task.place.subset is None:
@@ -328,7 +328,7 @@ class _Imported(NamedTuple):
             yield Outcome(task, losses, reason, 0.0, 1, 0.0)
 
     def _before(self, place: Place) -> QueryLosses:
-        """Losses before any fine-tune, which may stand under another instance with the same queries."""
+        """Return the losses before any fine-tune, of this instance or another one with the same queries; else NaN."""
         asked = self.plan.query_rows(place.instance)
         for other, losses in self.found.items():
             if other.subset is None and np.array_equal(asked, self.plan.query_rows(other.instance)):
@@ -351,17 +351,17 @@ def label_by_command(
 
     The command is split into words as a shell does, but no shell runs: ``{train}``, ``{queries}`` and ``{losses}`` in a
     word become paths, ``{seed}`` a number, ``{subset}`` a name such as ``0-17``, and ``{folder}`` a folder for its own
-    files, which is removed afterwards. It writes a loss of each query into the file ``{losses}``, as
-    :func:`airrep.labels.outside.read_one` reads it. Its stdout is dropped. Other arguments and errors are as of
-    :func:`airrep.labels.farm.label`, a run of the command being a fine-tune.
+    files, which is removed afterwards. The command must write the loss of each query into the file ``{losses}``, as
+    :func:`airrep.labels.outside.read_one` reads it. Its stdout is dropped. Each run counts as a fine-tune; other
+    arguments and errors are those of :func:`airrep.labels.farm.label`.
 
     Args:
         command: the command line to run.
-        lm: a name for the model that it trains, its folder or its Hub id; labels of equal ones and of equal commands
+        lm: name, folder or Hub id of the model that the command trains; labels with equal values and equal commands
             may be used together.
 
     Raises:
-        ConfigError: the command's program is not found, or the command lacks a place for a path.
+        ConfigError: the command's program is not found, or the command lacks ``{train}`` or ``{losses}``.
 
     Example:
         >>> plan, command = airrep.open("runs/subsets"), "python trainer.py {train} {queries} {losses}"
@@ -378,7 +378,7 @@ def label_by_command(
 
 
 def parse_command(command: str) -> tuple[str, ...]:
-    """Words of a command (ConfigError: it is not well formed, lacks a path, or there is no such program)."""
+    """Split a command into words (ConfigError: quotes are open, a path is missing, or the program is not found)."""
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
@@ -408,7 +408,7 @@ class CommandSetup:
         return self.losses
 
     def losses(self, task: LabelTask) -> QueryLosses:
-        """Losses after one run (TrainingError: it failed, or what it wrote cannot be used)."""
+        """Return the losses after one run (TrainingError: the run failed, or its losses cannot be used)."""
         plan, place = self.data.plan, task.place
         if place.subset is None:
             return _unmeasured(plan, place)
@@ -417,7 +417,7 @@ class CommandSetup:
             paths = {name: Path(folder) / f"{name}.jsonl" for name in ("train", "queries", "losses")}
             self.data.train.take(plan.subset_rows(place.instance, place.subset)).to_jsonl(paths["train"])
             queries.to_jsonl(paths["queries"])
-            seed = fine_tune_seed(plan, place) % 2**31  # as most trainers want it
+            seed = fine_tune_seed(plan, place) % 2**31  # most trainers take no larger seed
             named = {**paths, "seed": seed, "subset": subset_name(place), "folder": folder}
             _run([fill(word, named) for word in self.words], str(place), Path(folder) / "stderr")
             try:
@@ -428,12 +428,12 @@ class CommandSetup:
 
 
 def fill(word: str, named: Mapping[str, object]) -> str:
-    """A word with names in braces replaced, once: what is put in is not looked at again."""
+    """Replace the names in braces in a word, once: names inside the inserted values stay."""
     return re.sub("{(" + "|".join(named) + ")}", lambda found: str(named[found[1]]), word)
 
 
 def _run(words: Sequence[str], name: str, errors: Path) -> None:
-    """Run a program without a shell, its stderr into a file; TrainingError with its last words if it fails."""
+    """Run a program without a shell, with its stderr in a file; if it fails, TrainingError with the file's end."""
     with errors.open("wb") as stderr:
         try:
             status = subprocess.run(
@@ -449,7 +449,7 @@ def _run(words: Sequence[str], name: str, errors: Path) -> None:
 
 
 def _last_lines(path: Path) -> str:
-    """The last lines of a file as one, of letters that can be printed."""
+    """Return the last lines of a file as one line of printable characters."""
     with path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - _ERRORS))
         lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]

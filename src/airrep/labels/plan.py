@@ -1,11 +1,11 @@
 """Subset plans on disk: instances, their queries and subsets.
 
-A plan is a directory of kind ``subsets`` with six arrays, each of the least unsigned type that holds it:
+A plan is a directory of kind ``subsets`` with six arrays, each in the smallest unsigned type that holds its values:
 
 - ``train.npy``, cut by ``train_offsets.npy``: rows of the train corpus in each instance's pool, ascending;
 - ``queries.npy``, cut by ``query_offsets.npy``: rows of the query corpus, ascending;
 - ``members.npy``, cut by ``offsets.npy``: rows of its pool in each subset, ascending, instance after instance;
-  for removals, the rows that each leaves out.
+  for removals, the rows that each subset leaves out.
 """
 
 import io
@@ -32,9 +32,9 @@ KIND = "subsets"
 PARTS = ("train", "queries", "members")
 CUTS = ("train_offsets", "query_offsets", "offsets")
 ONE_ORDER = "one_order"
-"""Name of that in a manifest."""
+"""Name of :attr:`SubsetPlan.one_order` in a manifest."""
 LITTLE = 0.1 + 1e-9
-"""Share of a pool that subsets may leave out at most to be judged by what they leave out."""
+"""Largest share of a pool that subsets may leave out if they are to be judged by the examples that they leave out."""
 
 
 class SamplingSettings(Settings):
@@ -76,11 +76,11 @@ class SamplingSettings(Settings):
     @field_validator("size", mode="before")
     @classmethod
     def _count_or_share(cls, size: Any) -> Any:
-        """A number typed as text is a number; a percentage stays one, since pools decide what it is."""
+        """Turn a number given as text into a number; keep a percentage, whose number depends on the pool."""
         return count_or_share(size)
 
     def size_of(self, pool: int) -> int:
-        """Examples in each subset of a pool of so many; of a percentage the nearest number."""
+        """Return the number of examples in each subset of a pool with *pool* examples; round a percentage."""
         return count_of(self.size, pool)
 
 
@@ -113,7 +113,7 @@ class SubsetPlan:
     arrays: Mapping[str, np.ndarray]
     """Stored arrays by name."""
     one_order: bool = False
-    """True if all fine-tunes of an instance have one order of the data for each seed; see :func:`lack_little`."""
+    """True if all fine-tunes of an instance with the same seed use one order of the data; see :func:`lack_little`."""
 
     def __len__(self) -> int:
         """Number of instances."""
@@ -121,7 +121,7 @@ class SubsetPlan:
 
     @property
     def subset_count(self) -> int:
-        """Number of subsets of each instance, m; for removals, with the whole pool."""
+        """Number of subsets of each instance, m; for removals, the whole pool is one of them."""
         return (len(self.arrays["offsets"]) - 1) // len(self)
 
     @property
@@ -151,9 +151,9 @@ class SubsetPlan:
         return self._rows("queries", "query_offsets", i)
 
     def subset_rows(self, i: int, j: int) -> Rows:
-        """Rows of the *train corpus* in subset *j* of instance *i*, in the order that a fine-tune takes them.
+        """Return the rows of the *train corpus* in subset *j* of instance *i*, in the order that a fine-tune gets them.
 
-        That is ascending, or with :attr:`one_order` as of :func:`without`.
+        The order is ascending; with :attr:`one_order`, it is that of :func:`without`.
         """
         pool = self.train_rows(i)
         members = self._members(i, j, len(pool))
@@ -163,7 +163,7 @@ class SubsetPlan:
         return rows
 
     def check_corpora(self, train: Corpus, queries: Corpus | None = None) -> None:
-        """Refuse other corpora than those that the plan was drawn from (DataError); no *queries*: they are *train*."""
+        """Refuse corpora that the plan was not drawn from (DataError); without *queries*, they come from *train*."""
         asked = train if queries is None else queries
         for name, corpus, known in (
             ("train", train, self.train_fingerprint),
@@ -177,7 +177,7 @@ class SubsetPlan:
                 )
 
     def _members(self, i: int, j: int, n: int) -> Rows:
-        """Rows of a subset in its pool of ``n``."""
+        """Return the rows of a subset in its pool of ``n`` examples."""
         if not 0 <= j < self.subset_count:
             raise IndexError(f"subset {j} of {self.subset_count}")
         stored = self._rows("members", "offsets", i * self.subset_count + j)
@@ -192,7 +192,7 @@ class SubsetPlan:
 
 
 def open_plan(path: str | Path) -> SubsetPlan:
-    """Open a subset plan, every byte checked (ArtifactError: nothing there, unfinished, altered, or no plan)."""
+    """Open a subset plan and check every byte (ArtifactError: it is missing, unfinished, altered, or not a plan)."""
     folder = fetched(path)
     manifest = read_manifest(folder, KIND, verify=True)
     with as_written(folder):
@@ -222,7 +222,7 @@ def write_plan(
     """Write a plan; it appears under its name when it is whole.
 
     *request* has the fingerprints of ``train`` and ``queries``, and ``settings``; *rows* a list for each of
-    :data:`PARTS`. Plans of earlier versions have no *one_order*, so that their labels are found again.
+    :data:`PARTS`. *one_order* is written only if it is true, so that older plans keep their fingerprints and labels.
     """
     about = {"request": request, **({ONE_ORDER: True} if one_order else {})}
     with new_artifact(path, KIND, about, replace=replace) as folder:
@@ -233,9 +233,9 @@ def write_plan(
 
 
 def lack_little(settings: SamplingSettings, rows: Mapping[str, Sequence[Rows]]) -> bool:
-    """Tell whether all subsets, but whole pools, lack equally many examples, and at most a tenth.
+    """True if unpaired subsets, except whole pools, all leave out the same number of examples, at most a tenth.
 
-    What so few examples do is less than what another order of the data does, so fine-tunes must not differ in that.
+    So few examples change losses less than another order of the data does, so all fine-tunes should use one order.
     """
     pools, count = np.array(list(map(len, rows["train"]))), len(rows["members"]) // len(rows["train"])
     stored = np.array(list(map(len, rows["members"]))).reshape(len(pools), count)
@@ -245,12 +245,12 @@ def lack_little(settings: SamplingSettings, rows: Mapping[str, Sequence[Rows]]) 
 
 
 def _compact(values: np.ndarray) -> np.ndarray:
-    """The values in the least unsigned type that holds them."""
+    """Return the values in the smallest unsigned type that holds them."""
     return values.astype(np.min_scalar_type(int(values.max()) if len(values) else 0))
 
 
 def npy_bytes(array: np.ndarray) -> bytes:
-    """The bytes of an array's ``.npy`` file."""
+    """Return the bytes of an array's ``.npy`` file."""
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
@@ -261,7 +261,7 @@ KEY_DIGITS = 16
 
 @dataclass(frozen=True)
 class Place:
-    """Place of a task's losses: an instance, one of its subsets (None: the LM as it was), a seed."""
+    """Place of a task's losses: an instance, one of its subsets (None: before any fine-tune), a seed."""
 
     instance: int
     subset: int | None
@@ -283,7 +283,7 @@ class LabelTask:
 
 
 def list_places(plan: SubsetPlan, seeds: int) -> Iterator[Place]:
-    """Every place, in the order of work: the first seed of all subsets comes before the second of any."""
+    """Yield every place in the order of work: all subsets with the first seed, then all with the second, and so on."""
     for seed in range(seeds):
         for instance in range(len(plan)):
             if seed == 0:
@@ -295,7 +295,7 @@ def list_places(plan: SubsetPlan, seeds: int) -> Iterator[Place]:
 def list_tasks(
     plan: SubsetPlan, train: Corpus, queries: Corpus, settings: Mapping[str, Any], seeds: int
 ) -> list[LabelTask]:
-    """Every task with its key.
+    """List every task with its key.
 
     A key is a digest of the LM and the fine-tuning settings, the texts of the subset in order of rows, the texts of
     the queries, and the seed of the fine-tune; it does not depend on how many subsets or instances there are.
@@ -315,10 +315,10 @@ def list_tasks(
 
 
 def without(n: int, gone: Rows) -> Rows:
-    """Rows 0 to n − 1 without some: the last rows step into their places.
+    """Return rows 0 to n − 1 without those in *gone*; the last rows take their places.
 
-    So two fine-tunes that lack as many rows, with one seed, see most examples at the same places of the same order, and
-    differ by what they lack more than by chance.
+    Two fine-tunes with one seed that leave out equally many rows then see most examples at the same places of the same
+    order, so that their losses differ by the examples left out more than by chance.
     """
     left = np.arange(n - len(gone))
     left[gone[gone < len(left)]] = np.setdiff1d(np.arange(len(left), n), gone)
@@ -326,7 +326,7 @@ def without(n: int, gone: Rows) -> Rows:
 
 
 def members_of(plan: SubsetPlan, count: int) -> Bool[np.ndarray, " n"]:
-    """True for each of so many training examples that is a member of a subset."""
+    """Return a mask of *count* training examples, True for members of any subset."""
     members = np.zeros(count, bool)
     for i in range(len(plan)):
         for j in range(plan.subset_count):
@@ -335,7 +335,7 @@ def members_of(plan: SubsetPlan, count: int) -> Bool[np.ndarray, " n"]:
 
 
 def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Example]:
-    """Every example that is a member of a subset or a query, once."""
+    """List every example that is a query or a member of a subset, once."""
     members, asked = members_of(plan, len(train)), np.zeros(len(queries), bool)
     for i in range(len(plan)):
         asked[plan.query_rows(i)] = True
@@ -345,7 +345,7 @@ def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Exam
 
 
 def fine_tune_seed(plan: SubsetPlan, place: Place) -> int:
-    """The seed of one fine-tune; it fixes the order of its data."""
+    """Return the seed of one fine-tune, which decides the order of its data."""
     one = plan.settings.kind == "paired" or plan.one_order
     subset = 0 if one else place.subset or 0
     return stream_seed(plan.settings.seed, "fine-tune", place.instance, subset, place.seed)

@@ -18,11 +18,11 @@ from airrep.runtime.seeding import stream
 from airrep.runtime.stage import Stage
 
 EXAMPLES_OF_AN_INSTANCE, EXAMPLES_OF_A_QUERY = 1_100, 11
-"""Examples for each instance, and for each query that is drawn from them; both as in the paper."""
+"""Examples of the data for each instance, and for each query of an instance; both ratios are the paper's."""
 SIZES_OF_A_POOL = 5
-"""Sizes of a subset that fit into its pool, so that subsets differ."""
+"""Size of a pool in sizes of its subsets, large enough that subsets differ."""
 SPARED = 0.9
-"""Share of what is left for an instance that its pool takes where instances share no texts: some may repeat."""
+"""Share of an instance's free examples that its pool takes if instances may not share texts, since some may repeat."""
 
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
@@ -44,15 +44,15 @@ def sample(
     Args:
         train: the data that train pools are drawn from, in any form that :func:`airrep.build_index` takes.
         out: the directory to make.
-        settings: of the draw, or a dict of some; settings left out fit the data (:func:`fitted`).
+        settings: settings of the draw, or a dict of some; the others are chosen to fit the data (:func:`fitted`).
         queries: the data that queries are drawn from; the train corpus if None.
         replace: replace an existing plan that differs.
 
     Raises:
-        ConfigError: settings that do not go together.
-        DataError: too few examples, subsets not smaller than their pool, examples without source or label to
-            stratify or remove by, or pools with different numbers of sources or labels to remove.
-        ArtifactError: something else is there, another process is writing there, or it cannot be written.
+        ConfigError: settings contradict each other.
+        DataError: there are too few examples, subsets are not smaller than their pool, examples lack the source or
+            label to stratify or remove by, or pools differ in the number of sources or labels to remove.
+        ArtifactError: *out* holds something else, another process writes there, or *out* cannot be written.
 
     Example:
         >>> settings = {"instances": 1, "train_count": 18, "query_count": 6, "subsets": 4, "size": 4}
@@ -76,9 +76,9 @@ def fitted(settings: SamplingSettings, train: Corpus, queries: Corpus) -> Sampli
     """Fill in the settings that were not given, so that they fit the data.
 
     Data as large as the paper's get its values: 100 instances of 100,000 examples and 10,000 queries. Smaller data get
-    fewer instances: two or more from 2,200 examples on, else one. One instance takes all examples as its pool, less
-    its queries. If queries come from the train corpus, at most one example in eleven is one. A subset has a fifth of
-    its pool, at most 1,000.
+    fewer instances: two or more from 2,200 examples on, else one. A single instance takes all examples except its
+    queries as its pool. If queries come from the train corpus, at most one example in eleven becomes a query. A subset
+    has a fifth of its pool, at most 1,000 examples.
     """
     given = settings.model_dump(include=settings.model_fields_set)
     own, n, paper = queries is train, len(train), SamplingSettings.model_fields
@@ -94,13 +94,13 @@ def fitted(settings: SamplingSettings, train: Corpus, queries: Corpus) -> Sampli
     count = given.get("train_count", None if parts == 1 and n <= largest else max(2, min(largest, pool)))
     size = max(1, min(paper["size"].default, min(pool, count or pool) // SIZES_OF_A_POOL))
     found = {"instances": many, "query_count": asked, "train_count": count}
-    if settings.kind != "removals":  # which have no random subsets
+    if settings.kind != "removals":  # removals have no random subsets
         found["size"] = size
     return SamplingSettings.of({**settings.model_dump(), **found, **given})
 
 
 def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dict[str, list[Rows]]:
-    """Rows of the instances that :func:`sample` would write, by parts of a plan; arguments and errors are the same."""
+    """Draw the rows that :func:`sample` would write, by parts of a plan; arguments and errors are the same."""
     draw = _Draw(train, queries, settings)
     rows: dict[str, list[Rows]] = {part: [] for part in PARTS}
     for i in range(settings.instances):
@@ -140,7 +140,7 @@ def _check(settings: SamplingSettings) -> None:
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request with its parts named as people set them, for errors."""
+    """Return a request with its parts named as users set them, for errors."""
     corpora = {f"{name} corpus": request[name] for name in ("train", "queries")}
     return corpora | dict(request["settings"])
 
@@ -156,12 +156,12 @@ class _Draw:
         self._strata, self._query_strata = (
             _codes(corpus, settings.stratify, "stratify") for corpus in (train, queries)
         )
-        self._parts = _codes(train, settings.removals_by, "removals_by")  # what removals leave out whole
-        # Texts that belong to an instance that shares none.
+        self._parts = _codes(train, settings.removals_by, "removals_by")  # groups that removals leave out
+        # Texts of instances that may not share texts.
         self._taken = np.zeros(max(self._texts.max(), self._query_texts.max()) + 1, bool)
 
     def instance(self, i: int) -> tuple[Rows, Rows]:
-        """Pool and queries of one instance."""
+        """Draw the pool and the queries of one instance."""
         settings = self._settings
         free, generator = self._first & ~self._taken[self._query_texts], stream(settings.seed, "queries", i)
         queries = _drawn(generator, free, settings.query_count, self._query_strata, f"instance {i}", "query")
@@ -175,7 +175,7 @@ class _Draw:
         return pool, queries
 
     def subsets(self, i: int, pool: Rows) -> Iterator[Rows]:
-        """Stored rows of each subset of one instance."""
+        """Yield the rows that are stored for each subset of one instance."""
         settings, n, where = self._settings, len(pool), f"instance {i}"
         if self._parts is not None:
             yield from _whole_parts(self._parts[pool], where, settings.removals_by)
@@ -200,7 +200,7 @@ class _Draw:
 def _drawn(
     generator: np.random.Generator, allowed: np.ndarray, count: int | None, strata: np.ndarray | None, *named: str
 ) -> Rows:
-    """Draw rows among those allowed, all of them if no count is given; *named*: where, and of which corpus."""
+    """Draw *count* of the allowed rows, or all if *count* is None; *named* says for errors where, and from what."""
     rows = np.flatnonzero(allowed)
     if not len(rows) or (count or 0) > len(rows):
         where, name = named
@@ -215,7 +215,7 @@ def _drawn(
 
 
 def _whole_parts(parts: np.ndarray, where: str, by: str | None) -> Iterator[Rows]:
-    """No row, and then the rows of each part, in the order in which the corpus first has them."""
+    """Yield no row, then the rows of each source or label, in the order of their first examples in the corpus."""
     numbers = np.unique(parts)
     if len(numbers) < 2:
         raise DataError(
@@ -236,7 +236,7 @@ def _check_enough(where: str, wanted: int, n: int, most: int, what: str, setting
 
 
 def _texts(train: Corpus, queries: Corpus) -> tuple[np.ndarray, np.ndarray]:
-    """One number for each example, equal where prompt and response are."""
+    """Return a number for each example; examples with equal prompt and response have equal numbers."""
     corpora = (train,) if queries is train else (train, queries)
     nul = pa.scalar("\0", pa.large_string())  # never part of a text
     joined = [
@@ -247,7 +247,7 @@ def _texts(train: Corpus, queries: Corpus) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _codes(corpus: Corpus, by: str | None, setting: str) -> np.ndarray | None:
-    """One number for each example, equal where source or label are; None where there is nothing to do by them."""
+    """Return a number for each example, equal for examples with equal source or label; None if *by* is None."""
     if by is None:
         return None
     column = corpus.table[by]
@@ -263,7 +263,7 @@ def _codes(corpus: Corpus, by: str | None, setting: str) -> np.ndarray | None:
 def draw_subset(seed: int, instance: int, j: int, n: int, size: int, strata: np.ndarray | None = None) -> Rows:
     """Draw subset *j* of a pool of *n*: rows of the pool, ascending, that depend on (seed, instance, j) alone.
 
-    So more subsets or instances leave the earlier ones as they are. *strata* as of :func:`draw_without_repeats`.
+    So more subsets or instances leave the earlier ones as they are. For *strata* see :func:`draw_without_repeats`.
     """
     return draw_without_repeats(stream(seed, "subset", instance, j), n, size, strata)
 
@@ -298,9 +298,9 @@ def draw_without_repeats(generator: np.random.Generator, n: int, size: int, stra
 
 
 def quotas(generator: np.random.Generator, counts: np.ndarray, size: int) -> np.ndarray:
-    """Places of each stratum, ``(strata,)`` int64, together *size*, at most all examples.
+    """Return the number of places of each stratum, ``(strata,)`` int64; they sum to *size*, at most all examples.
 
-    Each gets its exact share, ``size · counts / n``, rounded down or up; on average the share itself.
+    Each stratum gets its exact share, ``size · counts / n``, rounded down or up; the mean over draws is the share.
     """
     n = int(counts.sum())
     whole, remainder = np.divmod(counts.astype(np.int64) * size, n)

@@ -2,5 +2,5 @@
 
 adapt   Sample, label, weigh channels, train and judge within a time budget.
 budget  Choose labels and layers that fit a time budget; measure what work costs.
-judge   Draw, fine-tune, compare with what costs nothing, and say it in a sentence.
+judge   Judge an index by fine-tunes on random subsets, against methods that cost little.
 """

@@ -48,9 +48,9 @@ PLAN = "plan.json"
 WARM = "warm"
 """The LM after a fine-tune on a random subset."""
 CHANNELS, ENCODER, TRAINED = "channels", "response-encoder", "channels-trained"
-"""Things that are learnt: weights of channels, an encoder, and weights with it."""
+"""Folders of results: weights of channels, a trained encoder, and weights of channels and this encoder."""
 TRIED = 16
-"""Examples that channels are tried on before any work."""
+"""Number of examples that each channel is tried on before any fine-tune."""
 _LAYERS = {"learning_rate": 1e-4, "head_learning_rate": 3e-4, "subsets_per_step": STEP_SUBSETS}
 _PROJECTION = {"head_learning_rate": 5e-4, "head_dropout": 0.5, "weight_decay": 10.0, "subsets_per_step": 64}
 
@@ -59,7 +59,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Adaptation:
-    """One corpus, one LM, one directory; everything below it can be resumed."""
+    """One corpus, one LM, one directory; all work in the directory can be resumed."""
 
     corpus: Corpus
     lm: LmSettings
@@ -72,22 +72,22 @@ class Adaptation:
     workers: int = 1
     seed: int = 0
     tell: Tell = lambda _: None
-    """Told in a line what is being done."""
+    """Callback that receives a line on each thing that is being done."""
     on_task: Callable[[TaskReport], None] | None = None
     on_step: OnRecord | None = None
 
     def run(self, seconds: float | LearnPlan) -> Adapted:
-        """Choose a plan for so many seconds, or take the one given; run it; judge.
+        """Choose a plan that fits *seconds*, or take the given plan; run it; judge the result.
 
-        Weights, pools and temperatures of channels come first, since few labels teach them; an encoder of its own
-        follows if the plan has time for one, and is a channel more. Where labels take longer than was measured, there
-        are fewer training steps; a run that goes on has the budget anew.
+        Weights, pools and temperatures of channels are learnt first, since few labels are enough for them. If the plan
+        has time, an encoder is then trained and becomes one more channel. If labels take longer than was measured,
+        there are fewer training steps. A resumed run has the whole budget again.
 
         Raises:
-            ConfigError: too little time or too few examples, or a setting that cannot hold.
-            DataError: labels tell nothing: all losses are alike, or no channel rises with them.
+            ConfigError: too little time, too few examples, or an invalid setting.
+            DataError: all losses are alike, or no channel's scores rise with the labels.
             ArtifactError: the directory holds something else.
-            TrainingError: all fine-tunes failed, or training cannot go on.
+            TrainingError: all fine-tunes failed, or training cannot continue.
         """
         if (lm := self.lm.before()) != self.lm:
             return replace(self, lm=lm).run(seconds)
@@ -117,7 +117,7 @@ class Adaptation:
                 tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
                 left = None if isinstance(seconds, LearnPlan) else time_left(seconds, time.monotonic() - begun)
                 folder, settings = out / ENCODER, self._training(plan)
-                # The encoder learns beside counting, so what counting cannot know.
+                # The encoder is trained beside n-gram counts, so that it learns what counts cannot know.
                 counting = [one for one in found.channels if one.method == "ngram"]
                 train_encoder(taught, [weigh], folder, settings, beside=counting, seconds=left, progress=self.on_step)
                 seen = {"encoder": str(folder), "view": settings.view}
@@ -126,17 +126,17 @@ class Adaptation:
             return found
 
     def forecast(self, seconds: float) -> LearnPlan:
-        """Measure this machine and tell what :meth:`run` would do in so many seconds; nothing is written."""
+        """Measure this machine and return the plan that :meth:`run` would choose for *seconds*; nothing is written."""
         own = replace(self, lm=self.lm.before())
         return own._choose(seconds, own._usable())
 
     def _members(self, usable: Corpus) -> list[Channel]:
-        """The channels that airrep ships, with the LM's tokens and gradients; those that cannot be had are told."""
+        """Return the shipped channels, with the LM's tokens and gradients; report and leave out those that fail."""
         shipped = (self._readable(one, usable) for one in ChannelsSettings(lm=self.lm.lm).channels)
         return [one for one in shipped if one is not None]
 
     def _warmed(self, folder: Path, pool: Corpus, size: int, members: Sequence[Channel]) -> list[Channel]:
-        """The channel of gradients after a fine-tune on a random subset; none where those before it cannot be had."""
+        """Return the channel of gradients after a fine-tune on a random subset; none if *members* have no gradients."""
         if not any(one.method == "logra" for one in members):
             return []
         self.tell(f"fine-tuning the LM on {size:,} examples, to use gradients before and after; {folder} keeps this LM")
@@ -149,11 +149,11 @@ class Adaptation:
         return [] if found is None else [found]
 
     def _readable(self, channel: Channel, corpus: Corpus) -> Channel | None:
-        """A channel that reads the LM as it was labelled; None, and told, where it cannot be had of some examples."""
+        """Return a channel that reads the LM with the labels' settings; report it and return None if it fails."""
         fields = METHOD_SETTINGS[channel.method].model_fields if "lm" in channel.settings else {}
         reading = {"store": "none", **self.lm.model_dump(exclude_unset=True, exclude={"lm", "checkpointing"})}
         own = {name: value for name, value in reading.items() if name in fields}
-        if channel.warmed:  # it is whole, whatever the LM before it was
+        if channel.warmed:  # the fine-tuned LM is a complete model, whatever the LM before it was
             own = {name: value for name, value in own.items() if name not in ("base", "merged")}
         some = corpus.take(range(min(TRIED, len(corpus))))
         try:
@@ -172,7 +172,7 @@ class Adaptation:
         return adapt(tuple(members), [weigh], [last], out, rivals=against, tell=self.tell, tuned=tuned)
 
     def _usable(self) -> Corpus:
-        """The examples whose responses the LM can read whole, and that are none of the queries."""
+        """Return the examples whose responses the LM can read whole and that are not queries."""
         found = self._read_whole(self.corpus, "examples")
         if self.queries is None:
             return found
@@ -182,7 +182,7 @@ class Adaptation:
         return found.without(rows.tolist())
 
     def _read_whole(self, corpus: Corpus, what: str) -> Corpus:
-        """The part of a corpus whose responses the LM can read whole."""
+        """Return the part of a corpus whose responses the LM can read whole."""
         refused = load_lm(self.lm).unusable(corpus)
         if not refused:
             return corpus
@@ -191,7 +191,7 @@ class Adaptation:
         return corpus.without(refused)
 
     def _asked(self, plan: LearnPlan) -> Corpus | None:
-        """The queries that the LM can read, each text once."""
+        """Return the given queries that the LM can read, each text once; None if none are given."""
         if self.queries is None:
             return None
         found = self._read_whole(self.queries, "queries")
@@ -206,7 +206,7 @@ class Adaptation:
     def _held_out(
         self, out: Path, rest: Corpus, asked: Corpus | None, plan: LearnPlan
     ) -> tuple[LabelledInstance, LabelledInstance]:
-        """Return what is weighed on and what is judged on: two draws from the rest, or one, and one for the queries."""
+        """Return an instance to weigh channels on and one to judge on, the latter with the given queries if any."""
         if asked is None:
             weigh, last = self._labels(out / "judge", rest, plan, held_out=2)
             return weigh, last
@@ -216,7 +216,7 @@ class Adaptation:
         return weigh, last
 
     def _training(self, plan: LearnPlan) -> TrainingSettings:
-        """Return what worked best in `experiments/LOG.md`, for layers and for the projection alone."""
+        """Return the settings that worked best in `experiments/LOG.md`, for layers or for the projection alone."""
         often = max(5, plan.steps // 20)
         values: dict[str, Any] = {
             "start": self.start,
@@ -236,7 +236,7 @@ class Adaptation:
     def _labels(
         self, out: Path, corpus: Corpus, plan: LearnPlan, *, held_out: int, queries: Corpus | None = None
     ) -> list[LabelledInstance]:
-        """Instances to weigh or judge by, *held_out* of them, or one to learn from if that is 0."""
+        """Sample and label *held_out* instances to weigh or judge by, or one to train on if that is 0."""
         drawn = plan.held_out_queries if held_out else plan.queries
         settings = SamplingSettings(
             instances=held_out or 1,
@@ -254,9 +254,9 @@ class Adaptation:
         return [replace(instance, name=f"{out.name} {instance.name}") for instance in found]
 
     def _plan(self, out: Path, seconds: float | LearnPlan, usable: Corpus) -> LearnPlan:
-        """The plan of an interrupted run with the same request, or a new one.
+        """Return the plan of an interrupted run with the same request, or a new plan.
 
-        No stage of its own: this directory is never whole, only the artifacts in it are, each by its own stage.
+        The directory is not a stage: it is never finished as a whole. Each artifact in it has its own stage.
         """
         request = {
             "budget": seconds.model_dump(mode="json") if isinstance(seconds, LearnPlan) else seconds,
@@ -316,7 +316,7 @@ def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
 
 
 def rivals(lm: LmSettings) -> dict[str, Attributor]:
-    """Return what is of use without labels, which what was learnt must beat."""
+    """Return methods that need no labels, which the learnt sum must beat."""
     named = lm.model_dump(include={"lm", "base", "merged"}, exclude_none=True)
     read = lm.model_dump(include={"base", "merged", "template", "cut", "max_tokens"}, exclude_none=True)
     return {
@@ -329,7 +329,7 @@ def rivals(lm: LmSettings) -> dict[str, Attributor]:
 
 
 def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
-    """A part to learn from and a part to stop and judge by, drawn at random; equal prompts are in one part."""
+    """Draw a part to train on and a part to weigh, stop and judge by; equal prompts are in one part."""
     learn, rest = halves(corpus, plan.pool + plan.queries, seed)
     needed = 2 * (plan.held_out_pool + plan.held_out_queries)
     if len(rest) < needed:
@@ -341,7 +341,7 @@ def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
 
 
 def halves(corpus: Corpus, count: int, seed: int) -> tuple[Corpus, Corpus]:
-    """So many examples, or a few more, drawn at random, and the others; equal prompts are in one part."""
+    """Draw *count* examples or a few more, and return them and the others; equal prompts are in one part."""
     prompts: dict[str, list[int]] = {}
     for row, example in enumerate(corpus):
         prompts.setdefault(example.prompt, []).append(row)

@@ -27,13 +27,13 @@ from airrep.training.settings import TrainingSettings
 
 SIZES = (1000, 700, 500, 350, 250, 150, 100, 64, 32)
 LEAST_WEIGHING, WISHED_WEIGHING = 16, 60
-"""Subsets that weights of channels are learnt from, where there is no time for an encoder; as many judge."""
+"""Least and wished number of subsets to weigh channels on if no encoder is trained; as many more judge."""
 WEIGHING_QUERIES, MOST_WEIGHING_QUERIES = 0.2, 150
-"""Share of the examples that are queries then, and the most of them."""
+"""Share of the examples that are queries if no encoder is trained, and the most queries."""
 MOST_POOL = 30
-"""Examples of a pool then, in sizes of a subset: more would be in hardly any subset."""
+"""Most examples of a pool, in multiples of the subset size: more would be in hardly any subset."""
 PAYING_SUBSETS, PAYING_QUERIES = 150, 40
-"""Below these an encoder learns its labels by heart, or nobody can tell that it did not (see experiments/LOG.md)."""
+"""Fewest subsets and held-out queries for an encoder: with fewer it memorises its labels (see experiments/LOG.md)."""
 WISHED_SUBSETS = 600
 WISHED_LAYERS = 2
 """Layers worth having before larger subsets: the projection alone learns little (see experiments/LOG.md)."""
@@ -42,19 +42,19 @@ LEAST_QUERIES, MOST_QUERIES = 20, 400
 HELD_OUT_SHARE = 0.4
 """Share of the examples that are not learnt from: half to stop by, half to judge by."""
 ENCODE_SHARE, SAFETY = 0.05, 0.95
-"""Shares of the time: for encoding every example once, and that which is planned for at all."""
+"""Shares of the time: most for encoding every example once, and most that a plan uses in all."""
 LABEL_SHARES = (0.6, 0.4, 0.2)
-"""Shares of the time that labels may take."""
+"""Shares of the time for labels, each of which is tried."""
 STEP_QUERIES, STEP_SUBSETS = 200, 8
 LEAST_STEPS, MOST_STEPS = 80, 2000
 LEAST_TRAINING, JUDGING = 0.1, 0.05
-"""Shares of the time: for training, however long the labels took, and for judging."""
+"""Shares of the time: least for training, however long the labels took, and for judging."""
 EVALUATIONS = 20
-"""How often the encoder is scored on what it stops by."""
+"""Number of evaluations on the held-out instance that early stopping uses."""
 ENCODERS = 3
-"""Encoders whose scores are looked at in the end: the start, the trained one, and that of the default channels."""
+"""Encoders that are scored in the end: the start, the trained one, and that of the default channels."""
 GRADIENTS = 3
-"""Fine-tuning an example costs so much less than its gradients for a channel, and what is learnt of them."""
+"""Cost of an example's gradients for a channel, and of what is learnt from them, in fine-tunes on this example."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -96,11 +96,11 @@ class LearnPlan(Settings):
     steps: int = Field(ge=0)
     """Training steps of the encoder."""
     warms: bool = False
-    """True if gradients are taken after a warm-up on as many examples as a subset has as well."""
+    """True if gradients are also taken after a fine-tune on as many examples as a subset has."""
 
     @property
     def trains(self) -> bool:
-        """Tell whether the encoder is trained."""
+        """True if the encoder is trained."""
         return self.subsets > 0 and self.steps > 0
 
     def label_seconds(self, costs: Costs) -> float:
@@ -124,12 +124,12 @@ class LearnPlan(Settings):
         return costs.encode * (learn + passes * held_out)
 
     def gradient_seconds(self, costs: Costs) -> float:
-        """Seconds that the channels of gradients take on what is weighed and judged by, and a warm-up."""
+        """Seconds for gradients of all held-out examples and queries, and for the fine-tune before the second ones."""
         once = GRADIENTS * costs.fine_tune * 2 * (self.held_out_pool + self.held_out_queries)
         return 2 * once + self.size * self.epochs * costs.fine_tune if self.warms else once
 
     def step_seconds(self, costs: Costs) -> float:
-        """One training step: forward and backward, three forward passes' worth, of the texts expected in it."""
+        """Seconds of one training step, as three forward passes over the texts that are expected in it."""
         texts = drawn(self.pool, self.size, STEP_SUBSETS) + min(STEP_QUERIES, self.queries)
         return 3 * trained_share(self.train_layers, costs.layers) * costs.encode * texts
 
@@ -138,7 +138,7 @@ class LearnPlan(Settings):
         return costs.layers if self.train_layers == "all" else int(self.train_layers)
 
     def pays_from(self, costs: Costs) -> float | None:
-        """Examples from which on the trained encoder takes less time than gradients; None if it never does.
+        """Number of examples above which the trained encoder takes less time than gradients; None if it never does.
 
         Labels and training take F, the gradients of an example g, and its encoding e: F + n e = n g at n = F / (g - e).
         """
@@ -152,12 +152,12 @@ def trained_share(train_layers: int | str, layers: int) -> float:
 
 
 def drawn(pool: int, size: float, subsets: int) -> float:
-    """How many examples of a pool are in any of so many random subsets, expected."""
+    """Return the expected number of examples of a pool that are in at least one of some random subsets."""
     return float(pool * (1 - (1 - size / pool) ** subsets))
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as ``2h``, ``90m``, ``1h30m`` or ``45s`` (ConfigError: it is none)."""
+    """Return the seconds of a duration such as ``2h``, ``90m``, ``1h30m`` or ``45s`` (ConfigError: not a duration)."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or seconds <= 0:
@@ -166,7 +166,7 @@ def parse_duration(text: str) -> float:
 
 
 def time_left(seconds: float, spent: float) -> float:
-    """Seconds for training, of a budget of which so many are spent: labels may have taken longer than was measured."""
+    """Return the seconds of a budget that are left for training, if labels took longer than measured too."""
     return max(LEAST_TRAINING * seconds, (1 - JUDGING) * seconds - spent)
 
 
@@ -181,15 +181,15 @@ class AtHand(NamedTuple):
     epochs: int = 2
 
     def one(self, size: int, queries: int) -> float:
-        """Seconds of one worker for a fine-tune on a subset, and the losses of so many queries."""
+        """Seconds of one worker for a fine-tune on a subset and the losses of *queries* queries."""
         return size * self.epochs * self.costs.fine_tune + queries * self.costs.evaluate
 
 
 def choose(hand: AtHand) -> LearnPlan:
     """Choose the plan: layers first, then many subsets, then large ones; weights of channels alone if time is short.
 
-    With few subsets an encoder learns them by heart, and its projection alone learns little from any number. Weights
-    are few numbers, which few subsets tell. ConfigError: too few examples, or too little time for anything of use.
+    With few subsets an encoder memorises them, and its projection alone learns little however many there are. Weights
+    are few numbers, so few subsets are enough. ConfigError: too few examples, or too little time for any plan.
     """
     check_enough(hand.examples)
     for warms in (True, False):
@@ -206,7 +206,7 @@ def choose(hand: AtHand) -> LearnPlan:
 
 
 def _best(hand: AtHand, warms: bool) -> LearnPlan | None:
-    """The best plan that trains an encoder; None where there is not time enough for one that pays."""
+    """Return the best plan that trains an encoder; None if time allows too few subsets, queries or layers."""
     readable = min(hand.examples, int(ENCODE_SHARE * hand.seconds / hand.costs.encode))
     sized = [_plan_of(size, readable, hand.epochs, warms) for size in SIZES]
     filled = [_with_subsets(plan, share, hand) for plan in sized if plan is not None for share in LABEL_SHARES]
@@ -222,7 +222,7 @@ def _best(hand: AtHand, warms: bool) -> LearnPlan | None:
 
 
 def _plan_of(size: int, examples: int, epochs: int, warms: bool) -> LearnPlan | None:
-    """Pools and queries for subsets of this size; None where there are too few examples."""
+    """Plan pools and queries for subsets of this size; None if there are too few examples."""
     held_out = int(examples * HELD_OUT_SHARE / 2)
     learn = examples - 2 * held_out
     queries, held_out_queries = (min(MOST_QUERIES, n // 10) for n in (learn, held_out))
@@ -244,7 +244,7 @@ def _plan_of(size: int, examples: int, epochs: int, warms: bool) -> LearnPlan | 
 
 
 def _with_subsets(plan: LearnPlan, share: float, hand: AtHand) -> LearnPlan:
-    """As many subsets as a share of the time allows, a sixth of them, within bounds, to judge by, as many to stop."""
+    """Set as many subsets as *share* of the time allows: about a sixth to judge by, as many to stop by."""
     count = int(share * hand.seconds * hand.workers / hand.one(plan.size, plan.queries))
     judge = max(LEAST_HELD_OUT, min(MOST_HELD_OUT, count // 6))
     most = 100 * plan.pool // plan.size
@@ -252,7 +252,7 @@ def _with_subsets(plan: LearnPlan, share: float, hand: AtHand) -> LearnPlan:
 
 
 def _with_layers(plan: LearnPlan, hand: AtHand) -> LearnPlan | None:
-    """The most layers that leave time for enough steps, and as many steps as fit; None where nothing fits."""
+    """Choose the most layers that leave time for enough steps, and as many steps as fit; None if nothing fits."""
     costs = hand.costs
     left = SAFETY * hand.seconds - plan.label_seconds(costs) / hand.workers - plan.gradient_seconds(costs)
     for layers in ("all", 4, 2, 1, 0):
@@ -266,7 +266,7 @@ def _with_layers(plan: LearnPlan, hand: AtHand) -> LearnPlan | None:
 
 
 def _weighing(hand: AtHand, warms: bool) -> LearnPlan | None:
-    """Learn weights of channels on one half of the examples, and judge on the other; None where nothing fits."""
+    """Plan to weigh channels on one half of the examples and to judge on the other half; None if nothing fits."""
     half = min(hand.examples, int(ENCODE_SHARE * hand.seconds / hand.costs.encode * 4)) // 2
     queries = min(MOST_WEIGHING_QUERIES, int(half * WEIGHING_QUERIES))
     filled = []
@@ -293,7 +293,7 @@ def _weighing(hand: AtHand, warms: bool) -> LearnPlan | None:
 
 
 def check_enough(examples: int) -> None:
-    """Refuse data of which no budget makes anything (ConfigError)."""
+    """Raise ConfigError if there are too few examples for any budget."""
     least = 2 * math.ceil(max(LEAST_QUERIES / WEIGHING_QUERIES, 3 * SIZES[-1] / (1 - WEIGHING_QUERIES)))
     if examples < least:
         raise ConfigError(f"data: {examples:,} examples are too few to learn a recipe from. Give at least {least:,}.")
@@ -302,9 +302,9 @@ def check_enough(examples: int) -> None:
 MEASURED = 64
 """Examples that are fine-tuned on, evaluated and encoded to measure the machine."""
 FIRST, FEWEST, MOST = 16, 48, 4096
-"""Examples of the first index, which warms up, and of the second, which is measured."""
+"""Examples of the first index, which warms up, and least and most of the second, which is measured."""
 SECONDS = 5.0
-"""Time that the second index may take."""
+"""Seconds that the second index may take."""
 
 Build = Callable[[Corpus, Path], object]
 """Builds an index of some examples at a path."""
@@ -318,7 +318,7 @@ class Forecast:
     measured: int
     """Number of examples that were measured."""
     seconds: float
-    """One example, on one core or on the accelerator."""
+    """Seconds of one example, on one core or on the accelerator."""
     fixed: float = 0.0
     """Seconds before the first example."""
     bytes: float = 0.0
@@ -335,7 +335,7 @@ class Forecast:
 def forecast_index(train: Corpus, build: Build, seed: int = 0) -> Forecast:
     """Build two indexes of random examples in a temporary folder, and read what they cost.
 
-    Learning from the corpus is a line through both: a part that does not depend on the data, and one that does.
+    The time to learn from the corpus is a line through both: a fixed part, and a part for each example.
     """
     if len(train) < 2:
         raise ConfigError(f"--dry-run: needs at least 2 examples to measure, not {len(train)}. Leave --dry-run out.")
@@ -364,28 +364,28 @@ def _built(some: Corpus, build: Build, out: Path) -> IndexCost:
 
 
 def _sample_size(index: IndexRows) -> int | None:
-    """Examples that a method learns from at most, the largest sample of its channels; None if from all."""
+    """Return the most examples that a method learns from, by its own sample or those of its channels; None: all."""
     own = index.manifest["settings"]
     settings = [own, *(channel.get("settings", {}) for channel in own.get("channels") or ())]
     return max((size for one in settings if isinstance(size := one.get("sample"), int)), default=None)
 
 
 def measure_lm(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, seed: int) -> tuple[float, float]:
-    """Seconds of one worker for fine-tuning once on an example, and for the loss of a query."""
+    """Measure the seconds of one worker for fine-tuning once on an example, and for the loss of a query."""
     from airrep.lm.model import load_lm
 
     target, some = load_lm(lm), _sample(corpus, seed)
     documents = target.tokenise(some.without(target.unusable(some)))
     once = tuning.model_copy(update={"epochs": 1})
     with one_thread():
-        target.losses(documents)  # what is done for the first time takes longer
+        target.losses(documents)  # the first call takes longer
         evaluate = _seconds(lambda: target.losses(documents))
         tune = _seconds(lambda: target.fine_tune(documents, once, seed))
     return max(1e-6, tune / len(documents)), max(1e-6, evaluate / len(documents))
 
 
 def measure_encoder(corpus: Corpus, start: str, seed: int) -> tuple[float, int]:
-    """Seconds of one worker for encoding a text, and the number of layers of the encoder."""
+    """Measure the seconds of one worker for encoding a text; also return the encoder's number of layers."""
     from airrep.encoder.networks.packed import network_of
     from airrep.training.start import load_trainable
 
@@ -397,7 +397,7 @@ def measure_encoder(corpus: Corpus, start: str, seed: int) -> tuple[float, int]:
 
 
 def measure_machine(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, start: str, seed: int) -> Costs:
-    """Return what one worker of this machine needs, from a few fine-tuned, evaluated and encoded examples."""
+    """Measure the times of one worker on this machine: fine-tune, evaluate and encode a few examples."""
     tune, evaluate = measure_lm(corpus, lm, tuning, seed)
     encode, layers = measure_encoder(corpus, start, seed)
     return Costs(fine_tune=tune, evaluate=evaluate, encode=encode, layers=layers)
@@ -417,7 +417,7 @@ def _seconds(work: Callable[[], object]) -> float:
 def forecast_labels(
     plan: SubsetPlan, train: Corpus, lm: LmSettings, tuning: FineTuneSettings, fine_tunes: int
 ) -> Forecast:
-    """Fine-tune and evaluate the LM on a few examples; *fine_tunes* says how many subsets are trained on in all."""
+    """Fine-tune and evaluate the LM on a few examples; *fine_tunes* is the number of fine-tunes to forecast."""
     tune, evaluate = measure_lm(train, lm.before(), tuning, plan.settings.seed)
     sizes = [len(plan.subset_rows(i, j)) for i in range(len(plan)) for j in range(plan.subset_count)]
     queries = np.mean([len(plan.query_rows(i)) for i in range(len(plan))])
@@ -429,7 +429,7 @@ def forecast_labels(
 def forecast_training(
     learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance], settings: TrainingSettings
 ) -> Forecast:
-    """Encode a few texts; count those that steps and evaluations touch. The forecast's examples are steps."""
+    """Encode a few texts and count the texts of all steps and evaluations. The forecast's ``examples`` are steps."""
     if not learn:
         raise ConfigError("--dry-run: no labels are given. Give LABELS, directories that `airrep label` wrote.")
     encode, layers = measure_encoder(learn[0].train, settings.start, settings.seed)

@@ -1,4 +1,4 @@
-"""Draw, fine-tune, compare with what costs nothing, and say it in a sentence."""
+"""Judge an index by fine-tunes on random subsets, against methods that cost little."""
 
 import math
 import time
@@ -47,28 +47,28 @@ from airrep.scoring.groups import Groups
 SUBSETS, LABELS, RIVALS, EVALUATION = "subsets", "labels", "rivals", "evaluation"
 """Names in the directory of a judgement."""
 MOST_EXAMPLES = 20_000
-"""Training examples of a large index that pools are drawn from."""
+"""Most training examples of an index that pools are drawn from."""
 GRADIENTS_TOO = "with-gradients"
-"""Name of an empty file that says that gradients are a rival."""
+"""Name of an empty file, which is there if gradients are a rival."""
 Tell = Callable[[str], None]
 
 LEAST_SUBSETS, WISHED_SUBSETS, MOST_SUBSETS = 20, 100, 300
-"""Subsets below which nothing is told, from which on larger ones are better, and the most."""
+"""Fewest subsets for a verdict, number above which larger subsets are preferred to more, and most subsets."""
 LEAST_EXAMPLES = 30
-"""Training examples below which there are no subsets that differ."""
+"""Fewest training examples: with less, subsets would hardly differ."""
 POOL = 3
-"""Sizes of a subset that its pool has at least, so that subsets differ."""
+"""Least size of a pool, in multiples of the subset size, so that subsets differ."""
 TEXT_RIVALS = 3
-"""Passes over the texts that encoding them for methods of words takes, in encodings by an encoder."""
+"""Time of the methods of words for a text, in multiples of the time to encode it."""
 GRADIENT_SHARE = 0.2
 """Share of the budget that gradients of the LM may take as a rival."""
 LOGRA, CHANCE = "gradients (LoGra)", "random scores"
 METHODS = {"counting": "ngram", "TF-IDF": "tfidf", LOGRA: "logra"}
 NUMBERS = 64
-"""Random numbers of a text."""
+"""Random numbers for each text."""
 Verdict = Literal["better", "as good", "worse", "not shown", "not judged"]
-"""Better than the best rival; not shown to be better, but it predicts; a rival is better; it is not shown to predict;
-the fine-tunes hardly moved the losses."""
+"""In order: better than the best rival; predicts, but is not shown to be better; a rival is better; not shown to
+predict; not judged, since the fine-tunes hardly moved the losses."""
 JUDGEMENT = "judgement"
 """Key of the sentence in the facts of the evaluation."""
 
@@ -83,10 +83,10 @@ class Judgement:
     evaluation: Evaluation
     """LDS of the index and its rivals; the index is the first row."""
     path: Path
-    """Where the evaluation is, which `airrep report` reads."""
+    """Directory of the evaluation, which `airrep report` reads."""
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object: that of the evaluation, with the verdict."""
+        """Return a JSON object: the evaluation's, with the verdict."""
         told = {"kind": JUDGEMENT, "verdict": self.verdict, "sentence": self.sentence, "path": str(self.path)}
         return {**told, **self.evaluation.to_dict()}
 
@@ -100,26 +100,26 @@ class Judgement:
 
 
 class JudgingPlan(NamedTuple):
-    """How much is drawn and fine-tuned, and whether there is time for gradients as a rival."""
+    """Sizes of the draw, number of fine-tunes, and whether gradients are a rival."""
 
     size: int
     pool: int
     subsets: int
     gradients: bool
     seconds: float
-    """All of it, by the clock, as measured."""
+    """Seconds of the whole plan by the clock, as measured."""
     least: float
     """Seconds for the fewest subsets."""
 
     def sampling(self, seed: int) -> SamplingSettings:
-        """Settings of the draw; all queries are asked."""
+        """Return the settings of the draw; all queries are taken."""
         return SamplingSettings(
             instances=1, train_count=self.pool, query_count=None, subsets=self.subsets, size=self.size, seed=seed
         )
 
 
 def fit_budget(hand: AtHand, queries: int) -> JudgingPlan:
-    """The most subsets up to those wished for, then the largest, then more (ConfigError: too little time or data)."""
+    """Plan the most subsets up to ``WISHED_SUBSETS``, then larger ones, then more (ConfigError: no plan fits)."""
     check_examples(hand.examples)
     sizes = [size for size in SIZES if POOL * size <= hand.examples] or [hand.examples // POOL]
     plans = [_of_size(size, hand, queries) for size in sizes]
@@ -134,7 +134,7 @@ def fit_budget(hand: AtHand, queries: int) -> JudgingPlan:
 
 
 def _of_size(size: int, hand: AtHand, queries: int) -> JudgingPlan:
-    """As many subsets of a size as there is time for; *queries* are texts whose losses are taken."""
+    """Plan as many subsets of *size* as there is time for, with losses of *queries* texts after each."""
     pool, one = min(hand.examples, MOST_POOL * size), hand.one(size, queries) / hand.workers
     texts = TEXT_RIVALS * hand.costs.encode * (pool + queries)
     gradients = GRADIENTS * hand.costs.fine_tune * (pool + queries)
@@ -146,7 +146,7 @@ def _of_size(size: int, hand: AtHand, queries: int) -> JudgingPlan:
 
 
 def check_examples(examples: int) -> None:
-    """Refuse data of which no budget makes anything (ConfigError)."""
+    """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
             f"judge: the index has {examples:,} examples that the LM can read and that are not queries; at least "
@@ -168,28 +168,28 @@ def judge(
     tell: Tell | None = None,
     on_task: Callable[[TaskReport], None] | None = None,
 ) -> Judgement:
-    """Tell whether an index's scores predict what fine-tunes do to these queries, within a time budget.
+    """Judge whether an index's scores predict what fine-tunes do to these queries, within a time budget.
 
     Measures this machine; draws as many random subsets of the index's examples as fit the data and the budget;
-    fine-tunes the LM on each; compares the index with counting, TF-IDF, gradients where they fit, and random scores, by
-    LDS. The same call goes on after an interruption.
+    fine-tunes the LM on each; compares the index by LDS with n-gram counts, TF-IDF, gradients if there is time, and
+    random scores. After an interruption the same call resumes.
 
     Args:
         index: the index to judge, which holds the training examples; or its path.
-        queries: the answers that the index shall be trusted on.
+        queries: the answers that the index is judged on.
         lm: the target LM before its training: its folder or Hub id, or settings with it.
         budget: the time by the clock, such as ``"30m"``, or seconds.
-        better: better answers, as :meth:`airrep.Index.top` takes them: what is judged is the score for the answer less
-            that for the better one, by the losses' difference.
+        better: better answers, as in :meth:`airrep.Index.top`. Then the score for each answer minus the score for its
+            better answer is judged, by the difference of their losses.
         fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
-        out: the directory of all that is made; None: one beside the index, named after what is asked.
+        out: the directory of all results; None: one beside the index, named by a digest of the arguments.
         engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
         seed: of all draws.
-        tell: told in a line what is being done.
+        tell: callback that receives a line on each thing that is being done.
         on_task: called with a report of each fine-tune that has ended.
 
     Raises:
-        ConfigError: too little time, too few examples, no query that the LM can read, or an impossible value.
+        ConfigError: too little time, too few examples, no query that the LM can read, or an invalid value.
         ArtifactError: the directory holds something else.
         TrainingError: all fine-tunes failed.
 
@@ -214,7 +214,7 @@ def judge(
 
 @dataclass(frozen=True)
 class Asked:
-    """Texts whose losses are taken, each once, and which of them are answers and better answers."""
+    """Texts whose losses are measured, each once, and the rows of answers and better answers among them."""
 
     corpus: Corpus
     answers: Sequence[int]
@@ -222,7 +222,7 @@ class Asked:
 
     @classmethod
     def of(cls, question: Question, refused: Mapping[int, str], most: int, seed: int) -> "Asked":
-        """The texts of a question that the LM can read: at most so many answers, drawn at random, none twice."""
+        """Take the texts of a question that the LM can read: at most *most* answers, drawn at random, none twice."""
         q, others = len(question.queries), question.better
         seen: dict[tuple[str, str], int] = {}
         for place, answer in enumerate(question.queries):
@@ -243,7 +243,7 @@ class Asked:
         return cls(corpus, [number[one.reading_hash] for one in answers], better)
 
     def judged(self, instance: LabelledInstance) -> LabelledInstance:
-        """The instance whose queries are the answers; with better ones, of the losses less theirs."""
+        """Return the instance; with better answers, its losses are the answers' minus the better answers' losses."""
         if self.better is None:
             return instance
         rows, base = list(self.answers), instance.base_losses
@@ -256,13 +256,13 @@ class Asked:
 
     @property
     def question(self) -> Question:
-        """Return what an index is asked."""
+        """The question that each index is asked."""
         answers = tuple(self.corpus[row] for row in self.answers)
         return Question(answers, None if self.better is None else tuple(self.corpus[row] for row in self.better))
 
 
 class ContrastStudy(LdsStudy):
-    """LDS of scores for answers less those for better ones."""
+    """LDS of scores for answers minus scores for better answers."""
 
     question: Question
 
@@ -275,7 +275,7 @@ class ContrastStudy(LdsStudy):
 
 
 def study_of(asked: Asked, named: Sequence[tuple[str, Index]], instance: LabelledInstance) -> LdsStudy:
-    """The evaluation of some indexes by the answers of an instance, or by answers and better ones."""
+    """Return the evaluation of indexes on an instance's answers, or on their differences to better answers."""
     if asked.better is None:
         return LdsStudy(named, [instance])
     study = ContrastStudy(named, [asked.judged(instance)])
@@ -284,14 +284,14 @@ def study_of(asked: Asked, named: Sequence[tuple[str, Index]], instance: Labelle
 
 
 def _varies(asked: Asked, named: tuple[str, Index], instance: LabelledInstance) -> bool:
-    """Tell whether an index's scores tell some subsets apart for some query."""
+    """Return True if, for some query, the index's scores differ between subsets."""
     scores = study_of(asked, [named], instance).contender(*named).scores
     return any(bool(np.ptp(one, axis=1).any()) for one in scores)
 
 
 @dataclass(frozen=True)
 class _Judging:
-    """One index, one LM, one directory; everything below it can be resumed."""
+    """One index, one LM, one directory; all work in the directory can be resumed."""
 
     index: Index
     question: Question
@@ -344,7 +344,7 @@ class _Judging:
         return Judgement(verdict, sentence, found, path)
 
     def _asked(self, refused: Mapping[int, str]) -> Asked:
-        """The queries, those that the LM can read."""
+        """Return the queries that the LM can read, at most ``MOST_WEIGHING_QUERIES`` (ConfigError: there are none)."""
         count = len(self.question.queries)
         if refused:
             first = refused[min(refused)]
@@ -360,7 +360,7 @@ class _Judging:
         return asked
 
     def _train(self, queries: Corpus, lm: Any) -> Corpus:
-        """Examples of the index that can be drawn: readable, and no query."""
+        """Return the index's examples that can be drawn: the LM can read them, and they are not queries."""
         rows = np.flatnonzero(self.index.live)
         if len(rows) > MOST_EXAMPLES:
             drawn = stream(self.seed, "judge", "examples").choice(rows, MOST_EXAMPLES, replace=False)
@@ -376,7 +376,7 @@ class _Judging:
         return usable
 
     def _check_scores(self, asked: Asked, train: Corpus, chosen: JudgingPlan) -> None:
-        """Refuse, before hours are spent, an index that tells no subsets apart for these queries."""
+        """Raise ConfigError, before hours are spent, if the index scores all subsets alike for these queries."""
         rows = draw_rows(train, chosen.sampling(self.seed), asked.corpus)
         groups = Groups.from_lists({str(number): one for number, one in enumerate(rows["members"])})
         blank = np.zeros((len(asked.corpus), len(groups)), np.float32)
@@ -388,7 +388,7 @@ class _Judging:
             )
 
     def _drawn(self, train: Corpus, asked: Asked, seconds: float) -> tuple[SubsetPlan, bool]:
-        """The subsets that are there already, or those that fit the time; and whether gradients are a rival."""
+        """Return an earlier run's subsets, or draw subsets that fit the time; also True if gradients are a rival."""
         folder, queries = self.out / SUBSETS, asked.corpus
         if (folder / MANIFEST).is_file():
             plan = open_plan(folder)
@@ -407,7 +407,7 @@ class _Judging:
         costs = measure_machine(train, self.lm, self.tuning, DEFAULT, self.seed)
         left = seconds - (time.monotonic() - begun)
         at_once = self.engine.workers if isinstance(self.engine, LocalProcesses) else 1
-        workers = min(at_once, cores())  # more do not go faster
+        workers = min(at_once, cores())  # more workers are not faster
         chosen = fit_budget(AtHand(left, costs, len(train), workers, self.tuning.epochs), len(queries))
         self._check_scores(asked, train, chosen)
         hours = hours_line(chosen.subsets, chosen.seconds, measured="on a few examples")
@@ -422,7 +422,7 @@ class _Judging:
 
 
 class RandomScores(Attributor):
-    """Scores that know nothing: products of random numbers that belong to each text."""
+    """Scores without information: products of random vectors, one for each text."""
 
     name = "random"
     pool = "mean"
@@ -443,9 +443,9 @@ class RandomScores(Attributor):
 
 
 def build_rivals(pool: Corpus, out: Path, lm: LmSettings | None, own: str, tell: Tell) -> list[tuple[str, Index]]:
-    """Indexes of the same examples by what costs little or nothing; what cannot be had is told.
+    """Build indexes of the same examples by methods that cost little; report and leave out those that fail.
 
-    Without an *lm* gradients are no rival; *own*, the method of the index that is judged, is none of itself.
+    Gradients are a rival only with an *lm*. *own*, the method of the index that is judged, is not a rival.
     """
     wanted: dict[str, str | Attributor] = {name: method for name, method in METHODS.items() if method != own}
     if lm is None:
@@ -469,7 +469,7 @@ def _settings(lm: LmSettings) -> dict[str, Any]:
 
 
 def verdict_of(evaluation: Evaluation, moved: Moved | None) -> tuple[Verdict, str]:
-    """The verdict on the first row, and the sentence that says it."""
+    """Return the verdict on the first row, and its sentence."""
     first, *others = evaluation.rows
     if moved is not None and moved.hardly:
         return "not judged", f"Nothing can be judged on your data: {moved.sentence}, which is too little. {REMEDY}"
@@ -484,7 +484,7 @@ def _against(own: Row, rival: Row | None) -> tuple[Verdict, str]:
     lds = f"(LDS {own.value * 100:z.0f}, {_ends(*own.interval)})"
     if rival is not None and rival.difference is not None:
         other, gap = f"{rival.value * 100:z.0f}", rival.difference
-        low, high = gap.interval  # of the rival's value less the index's
+        low, high = gap.interval  # of the rival's value minus the index's
         if low > 0:
             told = f"{rival.name} ({other}) predicts fine-tunes better than this index {lds}, by "
             instead = f"do not trust its scores here, or build it with --method {METHODS.get(rival.name, rival.name)}"

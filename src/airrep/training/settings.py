@@ -16,7 +16,7 @@ class TrainingSettings(Settings):
     added: ClassVar[tuple[str, ...]] = ("view", "channel_learning_rate")
 
     start: str = DEFAULT
-    """Encoder to start from: 'default', 'untrained', 'static', a folder or a Hub id."""
+    """Encoder to start from: 'static' (word vectors), 'default' or 'untrained' (transformers), a folder or Hub id."""
     view: View = "whole"
     """Part of an example that the encoder reads: whole, response or prompt. Index with the same view."""
     pool: TrainedPool = "attention"

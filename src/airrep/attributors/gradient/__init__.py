@@ -6,10 +6,10 @@ ekfac       Attribution by influence functions with EK-FAC curvature, without pr
 factors     EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues.
 influence   Attribution by the influence function with the exact Hessian of the training loss.
 logra       Attribution by whitened projected gradients: LoGra.
-projection  Gradients made small: two-sided projection, covariances, signed sums.
+projection  Smaller gradients: projection on both sides, covariances, count sketches.
 reading     Per-example gradients of a causal LM, without a pass per example.
 run/        Methods that read a recorded fine-tune: its end, or all of its steps.
-store       Gradients, scores and learnt arrays kept on disk, found by text or fingerprint.
-tokens      Products of gradients token by token, map by map.
+store       Gradients, scores and learnt arrays on disk, found by text or fingerprint.
+tokens      Products of gradients, split over pairs of tokens.
 trak        Attribution by gradients and their raw Fisher matrix: TRAK, DsDm.
 """

@@ -47,9 +47,9 @@ C = TypeVar("C", bound=CheckpointSettings)
 FISHER_NUMBERS = 2**30
 """Most numbers in all Fisher matrices of a method: 8 GiB in float64."""
 NOISE_EXAMPLES, NOISE_RANK = 16, 8
-"""Examples whose gradients are held against float32, and the rank to which they are projected for that."""
+"""Examples whose gradients are compared with float32, and the rank that they are projected to for that."""
 COSINES = 0.3
-"""Temperature of signed attention over cosines of gradients that did best (experiments/gradients)."""
+"""Best temperature of signed attention over cosines of gradients (experiments/gradients)."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class LmWeights:
     path: Path | None
     """A checkpoint; None: those of the LM as it is."""
     rate: float
-    """Learning rate with which they were reached."""
+    """Learning rate at the checkpoint; 1 for the LM as it is."""
 
     @cached_property
     def name(self) -> str:
-        """A name that is theirs alone among weights of the same LM."""
+        """A name that no other weights of the same LM have."""
         return "final" if self.path is None else weights_digest(self.path)
 
 
@@ -72,15 +72,15 @@ FINAL = LmWeights(None, 1.0)
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """Projected gradients of some examples; those that are zero or not finite are zeros."""
+    """Projected gradients of some examples; gradients that are not finite are zeros."""
 
     rows: Float32[np.ndarray, "n d"]
     doubts: Float32[np.ndarray, " n"]
-    """Mean chance of another token than the response's, 1 − p."""
+    """1 − p, averaged over the tokens of the response, p being the LM's probability of a token."""
 
 
 class ReadsGradients(LanguageAttributor[R]):
-    """A method that reads gradients of the LM by the weights of its linear maps."""
+    """A method that reads gradients with respect to the weights of the LM's linear maps."""
 
     reads_pairs = True
     reduction: ClassVar[Reduction] = "mean"
@@ -88,12 +88,12 @@ class ReadsGradients(LanguageAttributor[R]):
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:
-        """The linear maps whose gradients are taken; ConfigError if there are none of these names."""
+        """The linear maps whose gradients are taken (ConfigError: the LM has no map of that name)."""
         return find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
 
     @cached_property
     def pools(self) -> Mapping[str, int]:
-        """Pools of linear maps, which share what is learnt of them; with the place of each one's first map."""
+        """The place of the first linear map of each pool; maps of a pool, a layer's experts, share statistics."""
         found: dict[str, int] = {}
         for n, site in enumerate(self.sites):
             found.setdefault(site.pool, n)
@@ -101,7 +101,7 @@ class ReadsGradients(LanguageAttributor[R]):
 
     @cached_property
     def folder(self) -> Path | None:
-        """The directory of the store of gradients and of what is learnt from them; None: nothing is kept."""
+        """The directory that stores gradients and statistics of them; None: nothing is stored."""
         return store_folder(self._settings.store)
 
     @cached_property
@@ -115,7 +115,7 @@ class ReadsGradients(LanguageAttributor[R]):
 
     @property
     def reading(self) -> dict[str, object]:
-        """The fields of a fingerprint that decide whole gradients of the loss."""
+        """The fields of a fingerprint that decide unprojected gradients of the loss."""
         return {
             "lm": self.lm.fingerprint,
             "sites": [site.name for site in self.sites],
@@ -124,7 +124,7 @@ class ReadsGradients(LanguageAttributor[R]):
         }
 
     def float_noise(self, train: Corpus) -> Mapping[str, float]:
-        """Mean cosine of projected gradients with those in float32, and Spearman's ρ of the scores between them.
+        """Mean cosine of projected gradients with those in float32, and Spearman's ρ of their inner products.
 
         Raises:
             ConfigError: as :attr:`sites`.
@@ -148,8 +148,8 @@ class ReadsGradients(LanguageAttributor[R]):
 
 
 def _same_order(one: Float[np.ndarray, "n d"], other: Float[np.ndarray, "n d"]) -> float:
-    """Spearman's ρ of the inner products of different rows; 1 where there is nothing to order."""
-    from scipy.stats import spearmanr  # which takes long to load
+    """Return Spearman's ρ of the inner products of different rows; 1 for fewer than 3 products."""
+    from scipy.stats import spearmanr  # here, since it takes long to load
 
     above = np.triu_indices(len(one), 1)
     products = [(rows @ rows.T)[above] for rows in (one, other)]
@@ -159,8 +159,8 @@ def _same_order(one: Float[np.ndarray, "n d"], other: Float[np.ndarray, "n d"]) 
 class GradientAttributor(ReadsGradients[S]):
     """A method that reads the gradient of each example's own loss over its response tokens.
 
-    Gradients are kept in a store, and found there by everything that decides them: another method or another index
-    with the same LM, projection and objective computes none of them anew.
+    Gradients are stored on disk under a key of everything that decides them. So another method or index with the same
+    LM, projection and objective does not compute them again.
     """
 
     leads = True
@@ -180,7 +180,7 @@ class GradientAttributor(ReadsGradients[S]):
         """The linear maps whose gradients are taken.
 
         Raises:
-            ConfigError: there are none of these names, or the rank is larger than one of them.
+            ConfigError: the LM has no map of that name, or the rank is larger than the width of a map.
         """
         # not super().sites, which would be cached under the same name before the check
         found = find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
@@ -190,12 +190,12 @@ class GradientAttributor(ReadsGradients[S]):
 
     @property
     def rank_must_fit(self) -> bool:
-        """Tell whether no linear map may be narrower than the rank."""
+        """True if no linear map may be narrower than the rank."""
         return True
 
     @property
     def projections(self) -> Projections | None:
-        """The small matrices; None for whole gradients."""
+        """The projection matrices; None for unprojected gradients."""
         return self._random
 
     @cached_property
@@ -205,12 +205,12 @@ class GradientAttributor(ReadsGradients[S]):
 
     @property
     def finish(self) -> Finish | None:
-        """Return what makes features of projected gradients as they are read; None: they stay as they are."""
+        """The step that turns projected gradients into features as they are read; None: they stay as they are."""
         return None
 
     @property
     def projected_by(self) -> object:
-        """A JSON value that decides the small matrices."""
+        """A JSON value that decides the projection matrices."""
         return None if self._settings.rank is None else ["random", self._settings.rank, self._settings.seed]
 
     @property
@@ -221,12 +221,12 @@ class GradientAttributor(ReadsGradients[S]):
     def gradients(
         self, examples: Sequence[Example], weights: LmWeights = FINAL, on_rows: OnRows | None = None
     ) -> Gradients:
-        """Projected gradients of examples, from the store or computed (DataError: the LM cannot read an example)."""
+        """Return projected gradients, stored or computed now (DataError: the LM cannot read an example)."""
         key = json_digest({**self.recipe, "weights": weights.name})
         if key not in self._stores:
             heard = heard_losses(self.lm).note if weights is FINAL else None
             self._stores[key] = GradientStore(self.folder, key, self.dimension + 1, self.lm.key, heard)
-        # 1 − p stands in a last column, so that one store has both
+        # 1 − p is stored as a last column
         found = self._stores[key].rows(examples, lambda missing: self._compute(missing, weights), on_rows)
         return Gradients(found[:, :-1], found[:, -1])
 
@@ -242,7 +242,7 @@ class GradientAttributor(ReadsGradients[S]):
         return sum(self.widths)
 
     def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:
-        """Products of projected gradients, token by token, at each of the weights."""
+        """Split products of projected gradients over pairs of tokens, and add them up over all weights."""
         query_tokens, *tokens = predicted(self.lm, [query, *examples])
         total: list[np.ndarray] = []
         for weights, scales in self.token_scales([query, *examples]):
@@ -252,11 +252,11 @@ class GradientAttributor(ReadsGradients[S]):
         return list(map(TokenProducts.of, [query_tokens] * len(tokens), tokens, total))
 
     def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
-        """Factors of the products with each example's gradients, a query the first, at each of the weights."""
+        """Yield the factors that scores multiply examples' gradients by, the query first, for each of the weights."""
         yield FINAL, np.ones(len(examples))
 
     def dual(self, weights: LmWeights) -> Dual | None:  # noqa: ARG002
-        """K of a score φ(x)ᵀ K φ(z) of features as they are read; None: it is 1."""
+        """Return K of a score φ(x)ᵀ K φ(z), φ being features as they are read; None for the identity."""
         return None
 
     def _token_products(
@@ -278,7 +278,7 @@ class GradientAttributor(ReadsGradients[S]):
 
     @contextmanager
     def _at(self, weights: LmWeights) -> Iterator[None]:
-        """The LM with some weights, while the context lasts."""
+        """Load some weights into the LM while the context lasts."""
         try:
             if weights.path is not None:
                 self.lm.load_weights(weights.path)
@@ -313,16 +313,16 @@ class GradientAttributor(ReadsGradients[S]):
 
 
 class OwnPool(GradientAttributor[S]):
-    """A gradient method whose pool is in its fingerprint, as that decides its group scores."""
+    """A gradient method whose settings decide its pool, so that its fingerprint has the pool."""
 
     @property
     @abstractmethod
     def decided(self) -> dict[str, object]:
-        """The fields of a fingerprint, but for the pool."""
+        """The fields of the fingerprint without the pool."""
 
     @property
     def fingerprint(self) -> str:
-        pool = {} if self.own_pool == "sum" else {"pool": str(self.pooling())}  # all were summed once
+        pool = {} if self.own_pool == "sum" else {"pool": str(self.pooling())}  # sum: as in older indexes
         return json_digest({**self.decided, **pool})
 
     @property
@@ -335,29 +335,29 @@ class CheckpointAttributor(GradientAttributor[C]):
 
     @cached_property
     def weights(self) -> tuple[LmWeights, ...]:
-        """Weights that gradients are taken at (ConfigError: checkpoints are asked for, and the LM has none)."""
+        """Weights that gradients are taken at (ConfigError: ``checkpoints=all``, but the LM has no checkpoints)."""
         if self._settings.checkpoints == "final":
             return (FINAL,)
         return tuple(LmWeights(checkpoint.path, checkpoint.rate) for checkpoint in checkpoints_of(self.lm))
 
     def at_all(self, examples: Sequence[Example], on_rows: OnRows | None) -> Iterator[Gradients]:
-        """Gradients at each of the weights; rows count as done with the last."""
+        """Yield the gradients at each of the weights; only the last reports rows."""
         for weights in self.weights:
             yield self.gradients(examples, weights, on_rows if weights is self.weights[-1] else None)
 
 
 class TracinAttributor(CheckpointAttributor[TracinSettings], OwnPool[TracinSettings]):
-    """φ(z) = ∇ℓ(z) / |∇ℓ(z)|, projected, at the final weights of a warmed-up LM.
+    """φ(z) = P ∇ℓ(z) / |P ∇ℓ(z)|, where P projects gradients, at the weights of the LM; not divided if not ``unit``.
 
-    With several checkpoints t the score is Σ_t η_t ⟨φ_t(x), φ_t(z)⟩, where η_t is the learning rate there (Eq. 1 of
-    the TracIn paper, with unit gradients).
+    With several checkpoints t of a warm-up the score is Σ_t η_t ⟨φ_t(x), φ_t(z)⟩, where η_t is the learning rate at t
+    (Eq. 1 of the TracIn paper, with unit gradients).
     """
 
     name = "tracin"
 
     @property
     def own_pool(self) -> Pool:
-        """The pool that did best by cosines (experiments/gradients); others are summed, as in the paper."""
+        """The best pool for cosines (experiments/gradients); other scores are summed, as in the paper."""
         return "signed-attention" if self.settings.unit and self.settings.checkpoints == "final" else "sum"
 
     @property
@@ -371,7 +371,7 @@ class TracinAttributor(CheckpointAttributor[TracinSettings], OwnPool[TracinSetti
         return {"method": self.name, **self.recipe, **own}
 
     def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
-        full = [one.whole for one in examples]  # a part of an answer is divided by the length of all
+        full = [one.whole for one in examples]  # a span's gradient is divided by the length of the whole answer's
         for at, each in zip(self.weights, self.at_all(full, None), strict=True):
             yield at, inverse_lengths(each.rows, self.settings.unit) * np.sqrt(at.rate)
 

@@ -12,29 +12,29 @@ from airrep.runtime.seeding import stream
 from airrep.shapes import Float, Float64
 
 DENSE = 512
-"""Largest width of a matrix that is decomposed whole to find a few of its directions."""
+"""Largest width of a matrix that is decomposed as a whole to find a few of its eigenvectors."""
 NOISE, BORDER = 1e-6, 1e-3
-"""Share of the largest eigenvalue that rounding may make of nothing; share of the cut over which directions fade."""
+"""Share of the largest eigenvalue below which one may be rounding; share of the cut over which directions fade."""
 
 Matrix = Float[np.ndarray, "a b"]
 
 
 class PrincipalSpace(NamedTuple):
-    """The space in which a covariance is largest, by a basis that depends on the space alone."""
+    """The space in which a covariance is largest, with a basis that depends only on the space."""
 
     basis: Float64[np.ndarray, "w r"]
-    """Orthonormal."""
+    """Orthonormal columns."""
     cut: float
-    """The eigenvalue at which the space ends: the largest outside it, or what rounding makes of nothing."""
+    """The eigenvalue at which the space ends: the largest outside it, but at least what may be rounding."""
     inside: Float64[np.ndarray, "r r"]
-    """The covariance in it."""
+    """The covariance in this basis."""
 
 
 def principal_space(matrix: Float[np.ndarray, "w w"], rank: int) -> PrincipalSpace:
-    """The space of the *rank* directions in which a covariance is largest.
+    """Return the space of the *rank* directions in which a covariance is largest.
 
-    Eigenvectors are no basis to name its places by: their signs are free, and rounding turns those of near eigenvalues
-    into each other. The basis is the one of their space that lies nearest to a random one, which is always the same.
+    Eigenvectors would not be a reproducible basis: their signs are free, and rounding mixes eigenvectors of close
+    eigenvalues. The basis is the orthonormal one of their space that is nearest to a fixed random one.
     """
     wide = matrix.astype(np.float64)
     width = len(wide)
@@ -51,21 +51,21 @@ def principal_space(matrix: Float[np.ndarray, "w w"], rank: int) -> PrincipalSpa
 
 
 def sketched_space(sketch: Float[np.ndarray, "w m"], directions: Float[np.ndarray, "w m"], rank: int) -> PrincipalSpace:
-    """Return the same of a covariance C of which Y = C Ω is known alone, by *directions* Ω, more than the rank.
+    """Return the principal space of a covariance C from Y = C Ω (*sketch*) and Ω (*directions*, more than *rank*).
 
-    C is taken for Y (Ωᵀ Y)⁺ Yᵀ (Nyström's method; Tropp et al. 2017, fixed-rank approximation from streaming data).
+    C is approximated by Y (Ωᵀ Y)⁺ Yᵀ (Nyström; Tropp et al. 2017, fixed-rank approximation from streaming data).
     """
     wide, drawn = sketch.astype(np.float64), directions.astype(np.float64)
     if not wide.any():
         return PrincipalSpace(np.eye(len(wide), rank), 0.0, np.zeros((rank, rank)))
     core = drawn.T @ wide
     values, vectors = linalg.eigh((core + core.T) / 2)
-    real = values > NOISE * values[-1]  # what is less is rounding of sums in float32
+    real = values > NOISE * values[-1]  # smaller ones are rounding of sums in float32
     half = wide @ (vectors[:, real] / np.sqrt(values[real]))  # C is half halfᵀ
     values, vectors = linalg.eigh(half.T @ half)
     kept = values[-rank:] > NOISE * values[-1]
     found = half @ (vectors[:, -rank:][:, kept] / np.sqrt(values[-rank:][kept]))
-    if found.shape[1] < rank:  # any others will do: nothing is in them
+    if found.shape[1] < rank:  # any further directions do: C is 0 there
         found = linalg.qr(np.concatenate([found, drawn[:, : rank - found.shape[1]]], axis=1), mode="economic")[0]
     basis, outside = _settled(found), values[-rank - 1] if len(values) > rank else 0.0
     turned = basis.T @ half
@@ -73,7 +73,7 @@ def sketched_space(sketch: Float[np.ndarray, "w m"], directions: Float[np.ndarra
 
 
 def _settled(directions: Float64[np.ndarray, "w r"]) -> Float64[np.ndarray, "w r"]:
-    """The orthonormal basis of the same space that lies nearest to a fixed random one."""
+    """Return the orthonormal basis of the same space that is nearest to a fixed random one."""
     nearest = stream(0, "directions", *directions.shape).standard_normal(directions.shape)
     one, _, other = linalg.svd(directions.T @ nearest)
     found: np.ndarray = directions @ (one @ other)
@@ -81,9 +81,9 @@ def _settled(directions: Float64[np.ndarray, "w r"]) -> Float64[np.ndarray, "w r
 
 
 def fading(eigenvalues: Float64[np.ndarray, " r"], cut: float) -> Float64[np.ndarray, " r"]:
-    """The share of each direction that is kept: 0 at the cut, 1 a little above.
+    """Return the share of each direction that is kept: 0 at the cut, 1 slightly above it.
 
-    Where eigenvalues are near the cut, rounding decides which direction is inside: none may count by its whole length.
+    For eigenvalues near the cut, rounding decides which direction is inside, so none of them may count fully.
     """
     found: np.ndarray = ((eigenvalues - cut) / (BORDER * cut)).clip(0, 1) if cut else np.ones(len(eigenvalues))
     return found
@@ -91,7 +91,7 @@ def fading(eigenvalues: Float64[np.ndarray, " r"], cut: float) -> Float64[np.nda
 
 @dataclass(frozen=True, eq=False)
 class Kronecker:
-    """Curvature H = c · S ⊗ A of one linear map, taken apart: A = Q_a diag(λ_a) Q_aᵀ, S = Q_s diag(λ_s) Q_sᵀ.
+    """Curvature H = c · S ⊗ A of one linear map, decomposed: A = Q_a diag(λ_a) Q_aᵀ, S = Q_s diag(λ_s) Q_sᵀ.
 
     A is the mean over tokens of a aᵀ (inputs), S that of g gᵀ (output gradients of each example's own loss), and c
     the mean number of tokens of an example. So H is the Fisher matrix of one example's gradient Σ_t g_t a_tᵀ, where
@@ -109,21 +109,21 @@ class Kronecker:
 
     @classmethod
     def of(cls, inputs: Matrix, outputs: Matrix, tokens: float, cuts: tuple[float, float] = (0.0, 0.0)) -> Self:
-        """Take the factors A, ``(i, i)``, and S, ``(o, o)``, apart; tokens are c, and directions fade at the cuts."""
+        """Decompose the factors A, ``(i, i)``, and S, ``(o, o)``; *tokens* is c, and directions fade at the *cuts*."""
         of_inputs, inward = linalg.eigh(inputs.astype(np.float64))
         of_outputs, outward = linalg.eigh(outputs.astype(np.float64))
         shares = np.outer(fading(of_outputs, cuts[1]), fading(of_inputs, cuts[0]))
         return cls(inward, outward, tokens * np.outer(of_outputs.clip(min=0), of_inputs.clip(min=0)), shares)
 
     def factor(self, damping: float, exponent: float = 1.0) -> Float64[np.ndarray, "o i"]:
-        """Return what a gradient is multiplied by along each pair of directions; errors as for :meth:`whiten`."""
+        """Return the factor of a gradient along each pair of eigenvectors; errors as for :meth:`whiten`."""
         found: np.ndarray = self.shares / stretch(self.eigenvalues, damping, exponent)
         return found
 
     def whiten(
         self, gradients: Float[np.ndarray, "n o i"], damping: float, exponent: float = 1.0
     ) -> Float[np.ndarray, "n o i"]:
-        """(H + λI)^(-p/2) of each gradient, in the eigenbasis, which inner products do not see.
+        """Multiply each gradient by (H + λI)^(-p/2); the result is in the eigenbasis, where inner products are equal.
 
         λ is *damping* times the mean eigenvalue, p the *exponent*.
 
@@ -136,10 +136,10 @@ class Kronecker:
 
 
 def damped(eigenvalues: np.ndarray, damping: float) -> np.ndarray:
-    """Eigenvalues plus *damping* times their mean.
+    """Return eigenvalues plus *damping* times their mean.
 
     Raises:
-        TrainingError: one of them is not finite, or no larger than rounding makes it.
+        TrainingError: a result is not finite, or so small that it may be rounding.
     """
     found: np.ndarray = eigenvalues + damping * eigenvalues.mean()
     noise = found.size * np.finfo(np.float64).eps * np.abs(found).max(initial=0.0)  # of a decomposition in float64
@@ -149,7 +149,7 @@ def damped(eigenvalues: np.ndarray, damping: float) -> np.ndarray:
 
 
 def no_inverse() -> TrainingError:
-    """The error that curvature is zero in a direction, or not finite."""
+    """Return the error for curvature that is zero in a direction, or not finite."""
     return TrainingError(
         "curvature: is zero, singular or not finite, so it cannot be inverted. Raise damping, give more examples, or "
         "remove modules that have no gradients."
@@ -157,14 +157,14 @@ def no_inverse() -> TrainingError:
 
 
 def stretch(eigenvalues: np.ndarray, damping: float, exponent: float) -> np.ndarray:
-    """(λ_i + λ)^(p/2), by which gradients are divided along each eigendirection; errors of :func:`damped`."""
+    """Return (λ_i + λ)^(p/2), by which gradients are divided along each eigenvector; errors as for :func:`damped`."""
     found: np.ndarray = damped(eigenvalues, damping) ** (exponent / 2)
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class Fisher:
-    """Raw Fisher matrix F = (1/n) Σ g gᵀ, taken apart: F = Q diag(λ) Qᵀ."""
+    """Raw Fisher matrix F = (1/n) Σ g gᵀ, decomposed: F = Q diag(λ) Qᵀ."""
 
     vectors: Float64[np.ndarray, "d d"]
     """Q."""
@@ -173,14 +173,14 @@ class Fisher:
 
     @classmethod
     def of(cls, matrix: Float64[np.ndarray, "d d"]) -> Self:
-        """Take F apart."""
+        """Decompose F."""
         eigenvalues, vectors = linalg.eigh(matrix)
         return cls(vectors, eigenvalues.clip(min=0))
 
     def whiten(
         self, gradients: Float[np.ndarray, "n d"], damping: float, exponent: float = 1.0
     ) -> Float[np.ndarray, "n d"]:
-        """(F + λI)^(-p/2) of each gradient, in the eigenbasis; λ, p and errors as for :class:`Kronecker`."""
+        """Multiply each gradient by (F + λI)^(-p/2), in the eigenbasis; λ, p and errors as for :class:`Kronecker`."""
         found: np.ndarray = gradients @ (self.vectors / stretch(self.eigenvalues, damping, exponent))
         return found
 
@@ -191,7 +191,7 @@ class Fisher:
 
 
 def _divided(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Rows over the lengths of others; zeros where either is not finite, or the length is 0."""
+    """Divide *rows* by the lengths of the rows *of*; zeros if either is not finite, or the length is 0."""
     good = np.isfinite(rows).all(axis=1) & np.isfinite(of).all(axis=1) & of.any(axis=1)
     largest = np.where(good, np.abs(of).max(axis=1, initial=0.0), 1.0).astype(np.float64)[:, None]
     lengths = np.linalg.norm(np.where(good[:, None], of, 1.0) / largest, axis=1, keepdims=True)
@@ -200,24 +200,24 @@ def _divided(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"]) -> Fl
 
 
 def unit(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"] | None = None) -> Float[np.ndarray, "n d"]:
-    """Each row scaled to length 1; rows of zeros, and rows that are not finite, are zeros.
+    """Scale each row to length 1; rows of zeros, and rows that are not finite, become zeros.
 
     With *of*, rows of parts of examples are divided by the lengths of the whole examples' rows.
 
-    Unlike :func:`airrep.arrays.unit_rows`, in float64: gradients may be so small that their squares are none.
+    Unlike :func:`airrep.arrays.unit_rows`, in float64: squares of small gradients may underflow.
     """
     if of is not None:
         return _divided(rows, of)
     wide = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0).astype(np.float64)
     largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
-    scaled = wide / np.where(largest > 0, largest, 1.0)  # so that no square is lost
+    scaled = wide / np.where(largest > 0, largest, 1.0)  # so that no square underflows
     lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
     found: np.ndarray = scaled / np.where(lengths > 0, lengths, 1.0)
     return found
 
 
 def inverse_lengths(rows: Float[np.ndarray, "n d"], scaled: bool = True) -> Float64[np.ndarray, " n"]:
-    """The factors by which :func:`unit` scales rows, 0 for rows that it makes zeros; 1 where nothing is *scaled*."""
+    """Return the factors by which :func:`unit` scales rows, 0 for rows that become zeros; ones if not *scaled*."""
     if not scaled:
         return np.ones(len(rows))
     finite = np.isfinite(rows).all(axis=1)

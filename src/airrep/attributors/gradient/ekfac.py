@@ -43,20 +43,20 @@ from airrep.scoring.pooling import Pool
 from airrep.shapes import Float, Float32
 
 STEPS = 2
-"""Products with the matrix for a query. The first only scales EK-FAC's solution."""
+"""Conjugate-gradient steps for a query: products with the matrix. The first only scales EK-FAC's solution."""
 EXACT = 1e-8
-"""Length of the residual, as EK-FAC's inverse measures it and relative to the gradient, at which a query is solved."""
+"""Relative length of the residual, in the norm of EK-FAC's inverse, at which a query counts as solved."""
 VECTORS = 6
-"""Vectors as large as the linear maps that are held of a query while it is refined."""
+"""Vectors as large as all linear maps that are in memory for a query while it is refined."""
 GRAPHS = 4
-"""Memory of a token whose backward pass is differentiated again, in tokens that are read once."""
+"""Memory of a token in a second backward pass, as a multiple of that in a first."""
 
 Vectors: TypeAlias = dict[str, Float[Tensor, "q o i"]]
 """A vector over the weights of all linear maps for each query, by the map's name."""
 
 
 class _Passed(NamedTuple):
-    """The tokens that passed a linear map."""
+    """Inputs and outputs of a linear map in one forward pass."""
 
     name: str
     inputs: Float[Tensor, "t i"]
@@ -64,14 +64,14 @@ class _Passed(NamedTuple):
 
 
 class _Noting(SiteHooks):
-    """Hooks on sites that note inputs and outputs, outputs as parts of the graph."""
+    """Hooks on sites that record inputs, and outputs as parts of the graph."""
 
     def __init__(self, sites: Sequence[Site], lm: TargetLM) -> None:
         super().__init__(sites, None, lm)
         self.passed: list[_Passed] = []
 
     def _read(self, site: Site, inputs: Tensor, outputs: Tensor, places: DocumentPlaces) -> None:  # noqa: ARG002
-        if not outputs.requires_grad:  # nothing below a first site is differentiated
+        if not outputs.requires_grad:  # the first site: nothing below it has gradients
             outputs.requires_grad_(True)
         self.passed.append(_Passed(site.name, wide(inputs.detach()), outputs))
 
@@ -79,13 +79,13 @@ class _Noting(SiteHooks):
 class GaussNewton:
     """G = (1/M) Σ_z Σ_t J_ztᵀ (diag p_zt − p_zt p_ztᵀ) J_zt over M documents z and their response tokens t.
 
-    J are the derivatives of a token's logits by the weights of the linear maps, all maps together, and p its chances:
-    the expected outputs, not those of the data (Schraudolph 2002; the matrix of ASTRA, arXiv 2507.14740). It is the
-    expectation of the mean squared gradients that EK-FAC estimates, if answers were drawn from the LM.
+    J is the derivative of a token's logits with respect to the weights of all linear maps together, and p the LM's
+    probabilities, not the data's tokens (Schraudolph 2002; the matrix of ASTRA, arXiv 2507.14740). If answers were
+    drawn from the LM, G would be the expected outer product of gradients, which EK-FAC approximates.
 
-    A document passes forward once for all vectors v. J v is the derivative of uᵀ J v by u, so that it needs backward
-    passes alone, which code of every LM has; attention is computed by its formula, whose backward pass can be
-    differentiated.
+    A document is read once for all vectors v. J v is the derivative of uᵀ J v by u, so that only backward passes are
+    needed, which every LM's code has. Attention is computed by its formula, since fused kernels have no second
+    derivative.
     """
 
     def __init__(self, lm: TargetLM, documents: Documents, sites: Sequence[Site]) -> None:
@@ -93,7 +93,7 @@ class GaussNewton:
 
     @torch.inference_mode(False)
     def products(self, vectors: Vectors) -> Vectors:
-        """G v of each query's v."""
+        """Return G v for each query's v."""
         lm, execution = self._lm, self._lm.execution
         total = {name: torch.zeros_like(rows) for name, rows in vectors.items()}
         tokens = min(execution.batch_tokens // (1 if lm.plan is None else GRAPHS), TOKENS)
@@ -111,10 +111,10 @@ class GaussNewton:
 
 
 def _add(total: Vectors, vectors: Vectors, passed: Sequence[_Passed], logits: Float[Tensor, "r v"]) -> None:
-    """Add Σ_t J_tᵀ (diag p − p pᵀ) J_t v of one batch for each query, one after another, as graphs are large."""
+    """Add Σ_t J_tᵀ (diag p − p pᵀ) J_t v of one batch to *total*, query by query, as graphs are large."""
     outputs = [each.outputs for each in passed]
     adjoint = torch.zeros_like(logits, requires_grad=True)
-    # The backward pass is linear in what comes in, so its derivative by that is the forward pass of a change.
+    # The backward pass is linear in the adjoint, so its derivative by the adjoint is J.
     back = torch.autograd.grad(logits, outputs, adjoint, create_graph=True)
     chances = logits.detach().softmax(dim=1)
     for query in range(len(next(iter(vectors.values())))):
@@ -132,10 +132,10 @@ def _add(total: Vectors, vectors: Vectors, passed: Sequence[_Passed], logits: Fl
 def conjugate_gradients(
     product: Callable[[Vectors], Vectors], inverse: Callable[[Vectors], Vectors], rights: Vectors, steps: int
 ) -> Vectors:
-    """A⁻¹ b of each query's b, from *steps* products with A, led by an *inverse* that is near A's.
+    """Approximate A⁻¹ b for each query's b by *steps* products with A, preconditioned by an *inverse* that is near A⁻¹.
 
-    The first step is along the inverse's own solution. Queries do not meet, so that a query's result does not depend
-    on those beside it; one that is solved stands still.
+    The first step is along the inverse's own solution. Queries do not interact, so that a query's result does not
+    depend on the others; a query that is solved does not change any more.
 
     Raises:
         TrainingError: a product is not finite.
@@ -157,7 +157,7 @@ def conjugate_gradients(
         for name, rows in direction.items():
             solution[name].addcmul_(rows, _rows(length, rows))
             residual[name].addcmul_(bent[name], _rows(-length, rows))
-        del bent  # before the next vector is made
+        del bent  # frees memory before the next vector is made
         if step + 1 == steps or not bool((square > goal).any()):
             break
         led = inverse(residual)
@@ -177,19 +177,18 @@ def _rows(numbers: Float[Tensor, " q"], like: Tensor) -> Float[Tensor, "q 1 1"]:
 
 
 class Curvature(NamedTuple):
-    """EK-FAC's curvature of all linear maps, and its damped inverse, by pool."""
+    """EK-FAC's curvature of all linear maps, its damped inverse, and λ, by pool."""
 
     factors: Mapping[str, Factors]
     inverse: Mapping[str, Float[Tensor, "o i"]]
     damping: Mapping[str, Tensor]
-    """λ."""
 
 
 class RefinedGradients(HeldGradients):
-    """Reads gradients of queries and holds (G + λI)⁻¹ of them, G being the Gauss-Newton matrix and λ EK-FAC's damping.
+    """Reads queries' gradients g and holds (G + λI)⁻¹ g, G being the Gauss-Newton matrix and λ EK-FAC's damping.
 
-    They are found by conjugate gradients that EK-FAC's inverse leads, those of *at_once* queries together; *rank* and
-    *kind* are as of :class:`HeldGradients`.
+    They are found by conjugate gradients, preconditioned by EK-FAC's inverse, for *at_once* queries together; *rank*
+    and *kind* are those of :class:`HeldGradients`.
     """
 
     def __init__(
@@ -215,11 +214,11 @@ class RefinedGradients(HeldGradients):
         return inputs
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Form the gradients."""
+        """Compute the gradients."""
         self._batch[site.name] = (places.products(gradients, kept),)
 
     def _batches(self, reads: Iterator[ReadBatch]) -> Iterator[Rows]:
-        """Let documents pass, and refine the gradients of all when none is read any more."""
+        """Read all documents, then refine the gradients of all together."""
         rows: list[Rows] = []
         parts: list[dict[str, tuple[Tensor, ...]]] = []
         for read in reads:
@@ -229,7 +228,7 @@ class RefinedGradients(HeldGradients):
         rights = {name: torch.cat([part.pop(name)[0] for part in parts]) for name in list(parts[0])}
         self._squares = _dots(rights, self._led(rights))
         good = torch.isfinite(self._squares)
-        if not bool(good.all()):  # one would be told of as a product that is not finite
+        if not bool(good.all()):  # else the error would name the Gauss-Newton matrix
             rights = {name: torch.where(good[:, None, None], found, 0.0) for name, found in rights.items()}
         solved = conjugate_gradients(self._bent, self._led, rights, STEPS)
         if self._rank is None:
@@ -239,7 +238,7 @@ class RefinedGradients(HeldGradients):
         yield np.concatenate(rows)
 
     def _led(self, vectors: Vectors) -> Vectors:
-        """EK-FAC's inverse of vectors."""
+        """Multiply vectors by EK-FAC's inverse."""
         found = {}
         for name, rows in vectors.items():
             own, inverse = self._factors[self._pools[name]], self._inverse[self._pools[name]]
@@ -248,7 +247,7 @@ class RefinedGradients(HeldGradients):
         return found
 
     def _bent(self, vectors: Vectors) -> Vectors:
-        """(G + λI) v of vectors v."""
+        """Return (G + λI) v for vectors v."""
         found = self._matrix.products(vectors)
         for name, rows in vectors.items():
             found[name] += self._curvature.damping[self._pools[name]].to(rows) * rows
@@ -256,11 +255,11 @@ class RefinedGradients(HeldGradients):
 
 
 class Curved:
-    """Multiplies tokens of a query and others in the eigenbasis of the curvature, with (Λ + λ)⁻ᵖ between them.
+    """Multiplies tokens of a query and of examples in the eigenbasis of the curvature, with (Λ + λ)⁻ᵖ between them.
 
-    Where queries are held as factors of a low rank, L Rᵀ = B Bᵀ H⁻ᵖ G for orthonormal B, the columns of L at length 1:
-    linear in G, so that each token has its part of these factors. *factors* and *inverse* are as of
-    :class:`HeldGradients`, *held* is the query's gradient, as scores have it.
+    A query's gradient G held as low-rank factors is L Rᵀ = B Bᵀ H⁻ᵖ G, B being the columns of L scaled to length 1.
+    This is linear in G, so that each token has its part of it. *factors* and *inverse* are those of
+    :class:`HeldGradients`, *held* is the query's gradient that scores are computed from.
     """
 
     def __init__(self, factors: Mapping[str, Factors], inverse: Mapping[str, Tensor], held: HeldGradients) -> None:
@@ -269,11 +268,11 @@ class Curved:
         self._tokens: Mapping[str, SiteTokens] = {}
 
     def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Turn the inputs into the basis."""
+        """Rotate the inputs into the eigenbasis."""
         return inputs @ self._factors[site.pool].inward.to(inputs)
 
     def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
-        """Turn the gradients into the basis."""
+        """Rotate the gradients into the eigenbasis."""
         return gradients @ self._factors[site.pool].outward.to(gradients)
 
     def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
@@ -281,7 +280,7 @@ class Curved:
         self._tokens, self._count = query, count
 
     def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
-        """Σ_oi g_o a_i (Λ + λ)⁻ᵖ_oi g'_o a'_i of all pairs."""
+        """Return Σ_oi g_o a_i (Λ + λ)⁻ᵖ_oi g'_o a'_i for all pairs of tokens."""
         own, held = self._tokens[site.name], self._held.sites[site.name]
         inverse = self._inverse[site.pool].to(inputs)
         if len(held) == 2:
@@ -303,7 +302,7 @@ def _whole(
     inputs: Float[Tensor, "t i"],
     gradients: Float[Tensor, "t o"],
 ) -> Float[Tensor, "q t"]:
-    """Σ_oi g_o a_i C_oi g'_o a'_i."""
+    """Return Σ_oi g_o a_i C_oi g'_o a'_i for all pairs of tokens, C being *inverse*."""
     step = max(1, NUMBERS // (len(inverse) * max(inverse.shape[1], len(inputs))))
     each = zip(own_gradients.split(step), own_inputs.split(step), strict=True)
     parts = [between(g[:, :, None] * inverse * a[:, None, :], inputs, gradients) for g, a in each]
@@ -317,7 +316,7 @@ def _through(
     inputs: Float[Tensor, "t i"],
     gradients: Float[Tensor, "t o"],
 ) -> Float[Tensor, "q t"]:
-    """Return the same behind B Bᵀ, which is on the side of the outputs."""
+    """Return the products of :func:`_whole`, with the query's side projected by B Bᵀ, which acts on outputs."""
     known = basis.T @ gradients.T
     step = max(1, NUMBERS // (basis.shape[1] * max(*inverse.shape, len(inputs))))
     parts = []
@@ -328,22 +327,22 @@ def _through(
 
 
 WHOLE, RANK = 2**24, 16
-"""Weights up to which gradients of queries are held whole, and the rank of their factors beyond."""
+"""Most weights for which queries' gradients are held whole, and the rank of their factors for larger LMs."""
 SAMPLED = ("ids", "offsets", "starts")
-"""Fields of the documents that refine inverse products, which an index keeps."""
+"""Fields of the documents that ``refine`` reads, which an index stores."""
 
 
 class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings]):
     """Score = ∇ℓ(x)ᵀ (H + λI)⁻ᵖ ∇ℓ(z), with whole gradients of linear maps and EK-FAC curvature H.
 
-    H is block-diagonal, one block a linear map: eigenvectors of its Kronecker factors, and eigenvalues that are the
-    mean squared gradients in their basis (George et al. 2018; Grosse et al. 2023). λ is ``damping`` times the mean
+    H is block-diagonal, one block for each linear map: eigenvectors of its Kronecker factors, and eigenvalues that are
+    the mean squared gradients in their basis (George et al. 2018; Grosse et al. 2023). λ is ``damping`` times the mean
     eigenvalue of a block, p the ``exponent``: 1 for influence functions, 1/2 for steps such as Adam's, which divide by
-    the root of mean squared gradients. Gradients of queries are held, (H + λI)⁻ᵖ applied, while the training examples
-    pass once, packed; nothing of an example is as large as the LM.
+    the root of mean squared gradients. Gradients of queries, multiplied by (H + λI)⁻ᵖ, are held in memory while the
+    training examples are read once, in packed batches. No gradient of an example is stored.
 
-    With ``refine``, H is the Gauss-Newton matrix of a few of the sample's examples, which knows how linear maps act
-    together, and (H + λI)⁻¹ ∇ℓ(x) comes from some steps of conjugate gradients that EK-FAC's inverse leads.
+    With ``refine``, H is the Gauss-Newton matrix of a few of the sample's examples, which also has the curvature
+    between linear maps. (H + λI)⁻¹ ∇ℓ(x) then comes from conjugate gradients, preconditioned by EK-FAC's inverse.
     """
 
     name = "ekfac"
@@ -362,7 +361,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
 
     @cached_property
     def held_rank(self) -> int | None:
-        """Rank of the factors of a query's gradient; None holds it whole. The LM alone decides, never the call."""
+        """Rank of a query's gradient as factors; None: it is held whole. Equal for all queries of an LM."""
         known = self.settings.query_rank
         large = self._weights > WHOLE
         return RANK if known is None and large else known
@@ -375,15 +374,15 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
     def kept(self) -> int:
         if self._sampled is None:
             return 0
-        # Refining a query takes vectors, and the graph of the longest document, beside what EK-FAC does.
+        # Refining a query needs vectors, and the graph of the longest document, beyond EK-FAC's memory.
         plan, longest = self.lm.plan, int(self._sampled.lengths.max())
         return 4 * VECTORS * self._weights + (0 if plan is None else (GRAPHS - 1) * longest * plan.token)
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Learn the factors from the training corpus, or a sample of it; or find what an earlier run learnt.
+        """Learn the factors from the training corpus or a sample of it, or load those that an earlier run stored.
 
         Raises:
-            ConfigError: no such modules.
+            ConfigError: the LM has no linear maps of these names.
             TrainingError: a linear map gets no gradient.
         """
         sample, count = sample_of(train, self.settings.sample, 0), self.settings.examples
@@ -396,7 +395,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
             self.take_learnt({**self._fitted(), **own})
 
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> dict[str, np.ndarray]:
-        """First the bases, from covariances, in as many passes as memory asks for; then the eigenvalues."""
+        """Learn bases from covariances, then eigenvalues, for as many linear maps at a time as memory allows."""
         documents = self.lm.tokenise(sample)
         groups = list(groups_of(self.sites, self.lm.sums))
         on_rows = count_rows(len(sample) * 2 * len(groups), progress, stage="learning from a sample")
@@ -419,7 +418,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
 
     @cached_property
     def _factors(self) -> dict[str, Factors]:
-        """Curvature of each pool of linear maps, where the LM is."""
+        """Curvature of each pool of linear maps, on the LM's device."""
         learnt, device = self._fitted(), self.lm.execution.device
 
         def part(name: str, n: int) -> torch.Tensor:
@@ -436,7 +435,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
         return {name: each.inverse(settings.damping, settings.exponent) for name, each in self._factors.items()}
 
     def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:
-        """Products of gradients with (H + λI)⁻ᵖ between them, token by token.
+        """Split products of gradients, with (H + λI)⁻ᵖ between them, over pairs of tokens.
 
         None with ``refine``, as conjugate gradients would read the sample again for each token.
         """
@@ -464,12 +463,12 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
 
     @property
     def _weights(self) -> int:
-        """Weights of all linear maps."""
+        """Number of weights of all linear maps."""
         return sum(site.width_in * site.width_out for site in self.sites)
 
     @property
     def _numbers(self) -> int:
-        """Numbers that are held of a query."""
+        """Numbers in memory for each query."""
         rank = self.held_rank
         return self._weights if rank is None else rank * sum(site.width_in + site.width_out for site in self.sites)
 
@@ -488,19 +487,19 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
         return scores
 
     def _held_last(self, queries: Sequence[Example]) -> HeldGradients:
-        """Gradients of queries, as :meth:`held` takes them; those asked for last are remembered.
+        """Return :meth:`held`, cached for the last queries.
 
-        They are taken only if an example is not in the store, once for all shards, and once for the reference and the
-        candidates of a channel that has some.
+        It is called only if a score is not in the store. The cache serves all shards of an index, and both the
+        reference and the candidates of a channel.
         """
         key = tuple(map(self.lm.key, queries))
         if self._last is None or self._last[0] != key:
-            self._last = None  # else both would be in memory
+            self._last = None  # frees memory first
             self._last = key, self.held(queries)
         return self._last[1]
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
-        """Gradients of queries, (H + λI)⁻ᵖ applied, held in the precision of the LM's products."""
+        """Compute gradients of queries times (H + λI)⁻ᵖ, held in the precision of the LM's matrix products."""
         kind = torch.bfloat16 if self.lm.execution.precision == "bfloat16" else None
         if self.settings.refine is None:
             found = HeldGradients(self._factors, self._inverse, self.held_rank, kind)
@@ -508,12 +507,12 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
             found = self._refined(kind)
         found.read(self.lm, self.lm.tokenise(queries), self.sites, self.reduction)
         full = wholes(queries) if self.settings.unit else None
-        if full is not None:  # a part of an answer is divided by the length of all
+        if full is not None:  # a span's gradient is divided by the length of the whole answer's
             found.lengths = self.held(full).lengths
         return found
 
     def _refined(self, kind: torch.dtype | None) -> HeldGradients:
-        """Return what refines gradients of queries, as many together as memory holds."""
+        """Return a reader that refines gradients of queries, as many together as fit in memory."""
         learnt, damping = self._fitted(), self.settings.damping
         matrix = GaussNewton(self.lm, Documents(*(learnt[name] for name in SAMPLED)), self.sites)
         damped = {name: damping * each.eigenvalues.mean() for name, each in self._factors.items()}
@@ -522,7 +521,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
         return RefinedGradients(curvature, matrix, self.sites, at_once, self.held_rank, kind)
 
     def pass_by(self, train: Sequence[Example], held: HeldGradients) -> Float32[np.ndarray, "n q"]:
-        """Scores of training examples for held queries; those without a finite gradient score 0."""
+        """Score training examples for held queries; an example without a finite gradient scores 0."""
         settings = self.settings
         scorer = Scorer(held, self._factors if settings.unit else None, self._inverse if settings.unit else None)
         found = torch.zeros(len(train), len(held.lengths))

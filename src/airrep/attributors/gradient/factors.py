@@ -17,23 +17,23 @@ from airrep.lm.model import TargetLM
 from airrep.shapes import Float
 
 OVERSAMPLED, POWERS = 8, 2
-"""Further directions, and turns of power iteration, by which the factors are found."""
+"""Further random directions, and power iterations, of the randomised decomposition (:func:`low_rank`)."""
 LEAST = 1e-14
-"""Share of the greatest eigenvalue below which another is rounding, and its direction none."""
+"""Eigenvalues below this share of the largest one are rounding, and their directions are dropped."""
 
 Factored: TypeAlias = tuple[Float[Tensor, "n o r"], Float[Tensor, "n i r"]]
-"""L and R, whose products L Rᵀ are near the matrices; columns of R have length 1, or 0."""
+"""L and R, where L Rᵀ approximates each matrix; columns of R have length 1, or 0."""
 
 
 def low_rank(matrices: Float[Tensor, "n o i"], rank: int) -> Factored:
-    """Factors of each matrix's part in the range of its greatest *rank* directions or so."""
+    """Approximate each matrix by factors of the given *rank* (randomised singular value decomposition)."""
     _, outward, inward = matrices.shape
     start = _start(inward, min(rank + OVERSAMPLED, outward, inward), matrices)
     return _found(lambda block: matrices @ block, lambda block: matrices.mT @ block, start, rank)
 
 
 def _start(inward: int, most: int, like: Tensor) -> Float[Tensor, "i m"]:
-    """A block of random directions; always the same, so that equal matrices have equal factors."""
+    """Draw a block of random directions, always the same, so that equal matrices have equal factors."""
     generator = torch.Generator().manual_seed(0)
     return torch.randn(inward, most, generator=generator, dtype=torch.float32).to(like)
 
@@ -41,7 +41,7 @@ def _start(inward: int, most: int, like: Tensor) -> Float[Tensor, "i m"]:
 def _found(
     times: Callable[[Tensor], Tensor], transposed: Callable[[Tensor], Tensor], start: Float[Tensor, "i m"], rank: int
 ) -> Factored:
-    """Turn the block through M Mᵀ to find the range, and decompose what M has there."""
+    """Find the range of M by power iterations with M Mᵀ, and decompose M within it."""
     found = times(start)
     for _ in range(POWERS):
         found = times(transposed(_orthonormal(found)))
@@ -55,7 +55,7 @@ def _found(
 
 
 def _orthonormal(block: Float[Tensor, "n w m"]) -> Float[Tensor, "n w m"]:
-    """Orthonormal columns with the range of the block's, zeros where it has less than so many directions."""
+    """Return orthonormal columns with the range of the block's columns; zero columns if its rank is lower."""
     values, vectors = _greatest(block)
     alive = values > LEAST * values[:, :1]
     scale = torch.where(alive, values, 1.0).rsqrt() * alive
@@ -63,10 +63,10 @@ def _orthonormal(block: Float[Tensor, "n w m"]) -> Float[Tensor, "n w m"]:
 
 
 def _greatest(block: Float[Tensor, "n w m"]) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m m"]]:
-    """Eigenvalues and eigenvectors of blockᵀ block, the greatest first, float64.
+    """Return eigenvalues and eigenvectors of blockᵀ block, the largest first, float64.
 
-    They stand for a QR or a singular value decomposition of the block, as exact in float64: batches of small symmetric
-    matrices suit graphics cards, those of tall ones are taken apart one by one there.
+    They replace a QR or singular value decomposition of the block, and are exact enough in float64. GPUs decompose
+    batches of small symmetric matrices quickly, but tall matrices one by one.
     """
     tall = block.double()
     values, vectors = torch.linalg.eigh(tall.mT @ tall)
@@ -74,9 +74,9 @@ def _greatest(block: Float[Tensor, "n w m"]) -> tuple[Float[Tensor, "n m"], Floa
 
 
 READ_AT_ONCE = 16
-"""Queries whose whole gradients are in memory a second time, while they are put among the others."""
+"""Queries that are read at a time; their whole gradients are in memory twice for a moment."""
 HELD_PRODUCTS = 2**20
-"""Products of tokens with low-rank factors that are held at a time, 4 MiB, which caches hold."""
+"""Products of tokens with low-rank factors that are held at a time: 4 MiB, which fit in a CPU's cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,8 @@ class Factors:
     """Curvature of one linear map: H = (Q_s ⊗ Q_a) diag(Λ) (Q_s ⊗ Q_a)ᵀ.
 
     Q_a and Q_s are eigenvectors of the mean over tokens of a aᵀ (inputs) and of g gᵀ (output gradients), and Λ is the
-    mean over examples of the squared gradient in their basis, (Q_sᵀ G Q_a)², which K-FAC takes for a product (EK-FAC).
+    mean over examples of the squared gradient in their basis, (Q_sᵀ G Q_a)² (EK-FAC). K-FAC would take the products of
+    both matrices' eigenvalues instead.
     """
 
     inward: Float[Tensor, "i i"]
@@ -95,23 +96,23 @@ class Factors:
     """Λ, at least 0."""
 
     def inverse(self, damping: float, exponent: float = 1.0) -> Float[Tensor, "o i"]:
-        """(Λ + λ)⁻ᵖ, where λ is *damping* times the mean of Λ and p the exponent.
+        """Return (Λ + λ)⁻ᵖ, where λ is *damping* times the mean of Λ and p the exponent.
 
         Raises:
-            TrainingError: one of them is not above 0, or not finite.
+            TrainingError: a number of Λ + λ is not above 0, or not finite.
         """
         found = self.eigenvalues + damping * self.eigenvalues.mean()
-        # Means of squares have no rounding below which they are zero, as the eigenvalues of a decomposition have.
+        # Unlike eigenvalues of a decomposition, small means of squares are exact, so that only 0 is refused.
         if not bool(torch.isfinite(found).all()) or not bool((found > 0).all()):
             raise no_inverse()
         return found**-exponent
 
 
 def eigenbases(sums: Covariances, names: Sequence[str]) -> dict[str, tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]]:
-    """Q_a and Q_s of pools of linear maps, float32; computed in float64. Pools that read the same inputs share Q_a.
+    """Compute Q_a and Q_s of pools of linear maps: float32, from float64. Pools that read the same inputs share Q_a.
 
     Raises:
-        TrainingError: no example has a gradient at one of them.
+        TrainingError: no example has a gradient at one of the pools.
     """
     inward: dict[str, Tensor] = {}
     found = {}
@@ -129,11 +130,11 @@ def _eigenvectors(covariance: Float[Tensor, "w w"]) -> Float[Tensor, "w w"]:
     vectors: Tensor = torch.linalg.eigh(covariance.double()).eigenvectors
     largest = vectors.abs().argmax(dim=0)
     signs = vectors[largest, torch.arange(len(vectors), device=vectors.device)].sign()
-    return (vectors * signs).float()  # a direction's sign is free; so chosen, equal matrices have equal ones
+    return (vectors * signs).float()  # signs are free; fixed in this way, equal matrices have equal eigenvectors
 
 
 class Squares:
-    """Adds up (Q_sᵀ G Q_a)² of the gradients G of documents; those that are not finite are left out."""
+    """Reader that adds up (Q_sᵀ G Q_a)² of documents' gradients G, without those that are not finite."""
 
     def __init__(self, bases: Mapping[str, tuple[Tensor, Tensor]]) -> None:
         self._bases = bases
@@ -142,17 +143,17 @@ class Squares:
         self._latest, self._kept = Latest(), torch.empty(0)
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Turn the inputs into the basis, once for neighbours that share both."""
+        """Rotate the inputs into the eigenbasis, once for neighbouring sites with equal inputs and basis."""
         own, before = self._bases[site.pool][0], self._latest.before(site, inputs)
         if before is None or self._bases[before][0] is not own:
             self._kept = inputs @ own.to(inputs)
         return self._kept
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Turn the output gradients, multiply, square and add up."""
+        """Rotate the output gradients, multiply by the inputs, square and add up."""
         squares = places.products(gradients @ self._bases[site.pool][1].to(gradients), kept).square_()
         found, count = squares.sum(0), len(squares)
-        if not bool(torch.isfinite(found).all()):  # much quicker than to look at each document, of which few are not
+        if not bool(torch.isfinite(found).all()):  # one test of the sum is much quicker than one for each
             finite = torch.isfinite(squares).flatten(1).all(dim=1)
             found, count = squares[finite].sum(0), int(finite.sum())
         self._counts[site.pool] += count
@@ -160,16 +161,16 @@ class Squares:
         self._sums[site.pool] = found if before is None else before.add_(found)
 
     def of(self, name: str) -> Float[Tensor, "o i"]:
-        """Mean over documents and the maps of one pool."""
+        """Return the mean over documents and over the maps of one pool."""
         return self._sums[name] / max(self._counts[name], 1)
 
 
 class HeldGradients:
-    """Reads gradients of queries and holds H⁻ᵖ of them: whole, or as factors of a low rank.
+    """Reads queries' gradients g and holds H⁻ᵖ g: whole, or as low-rank factors.
 
-    *factors* are the curvature by the name of a linear map's pool, *inverse* its inverse power in the eigenbasis, as
-    :meth:`Factors.inverse` gives it. *rank* is that of the factors; None holds the gradients whole. *kind* are the
-    numbers that are held, those of the gradients if None.
+    *factors* are the curvature by the name of a linear map's pool, *inverse* its inverse power in the eigenbasis, from
+    :meth:`Factors.inverse`. *rank* is the rank of the factors; None holds the gradients whole. *kind* is the number
+    type that is held; None: that of the gradients.
     """
 
     def __init__(
@@ -187,53 +188,53 @@ class HeldGradients:
         self.sites: dict[str, tuple[Tensor, ...]] = {}
         """By linear map: ``(q, o·i)``; or factors ``(o, q·r)`` and ``(i, q·r)``, whose products are the gradients."""
         self.lengths = torch.empty(0)
-        """``(q,)``: |H^(-p/2) ∇ℓ| of each."""
+        """``(q,)``: |H^(-p/2) ∇ℓ| of each query."""
 
     @property
     def at_once(self) -> int:
-        """Documents that are read together."""
+        """Number of documents that are read together."""
         return READ_AT_ONCE
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Turn the inputs into the basis."""
+        """Rotate the inputs into the eigenbasis."""
         return inputs @ self._factors[site.pool].inward.to(inputs)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Form the gradients, and divide them by the curvature."""
+        """Compute the gradients, and divide them by the curvature."""
         if places.whole is not self._places:
             self._places, self._squares = places.whole, gradients.new_zeros(places.count)
         own = self._factors[site.pool]
         inward, outward = own.inward.to(kept), own.outward.to(kept)
-        turned = places.products(gradients @ outward, kept)  # tokens are turned, not their product: they are few
+        turned = places.products(gradients @ outward, kept)  # rotating tokens is cheaper than rotating products
         solved = turned * self._inverse[site.pool]
         squares = (turned * solved).sum((1, 2))
         self._squares += squares
         if self._rank is None:
             self._batch[site.name] = ((outward @ solved @ inward.T).flatten(1),)
-        else:  # factors of what is turned back are the factors, turned back
-            if not bool(torch.isfinite(squares).all()):  # one would stop the decomposition of all
+        else:  # factors of the gradient in the LM's own basis are the factors rotated back
+            if not bool(torch.isfinite(squares).all()):  # one would fail the decomposition of all
                 solved = torch.where(torch.isfinite(squares)[:, None, None], solved, 0.0)
             left, right = low_rank(solved, self._rank)
             self._batch[site.name] = (outward @ left, inward @ right)
 
     def _batches(self, reads: Iterator[ReadBatch]) -> Iterator[Rows]:
-        """Let documents pass; yields those whose gradients are ready to be put among all."""
+        """Read all batches; yield the rows of each when its gradients are ready."""
         return (read.rows for read in reads)
 
     def _put(self, rows: Rows, whole: dict[str, list[Tensor]], count: int) -> None:
-        """Put the gradients of a batch among those of all queries."""
+        """Copy the gradients of a batch into those of all queries."""
         places = torch.from_numpy(rows).to(self._squares.device)
         good = torch.isfinite(self._squares)
         self.lengths[places] = torch.where(good, self._squares, 0.0).sqrt().to(self.lengths)
         for name, parts in self._batch.items():
-            if name not in whole:  # room for all queries at once: joining batches would take it twice
+            if name not in whole:  # allocated for all queries: joining batches would need twice the memory
                 whole[name] = [part.new_zeros(count, *part.shape[1:], dtype=self._kind) for part in parts]
             for room, part in zip(whole[name], parts, strict=True):
                 room[places[good]] = part[good].to(room.dtype)
         self._batch = {}
 
     def read(self, lm: TargetLM, documents: Documents, sites: Sequence[Site], reduction: Reduction) -> None:
-        """Read the gradients of all documents; those that are not finite are zeros. Errors as for read_gradients."""
+        """Read all documents' gradients; if not finite, zeros. Errors as for :func:`read_gradients`."""
         whole: dict[str, list[Tensor]] = {}
         self.lengths = torch.zeros(len(documents), device=lm.execution.device)
         for first in range(0, len(documents), self.at_once):
@@ -248,9 +249,9 @@ class HeldGradients:
 
 
 class Scorer:
-    """Reads gradients of training examples and multiplies them with those of held queries: ``(count, q)``.
+    """Reads gradients of training examples and multiplies them with the held queries' gradients: ``(count, q)``.
 
-    With *factors* and *inverse* it also finds how long H^(-p/2) of each gradient is.
+    With *factors* and *inverse* it also computes the squared length of H^(-p/2) ∇ℓ.
     """
 
     def __init__(
@@ -294,7 +295,7 @@ class Scorer:
     def _by_token(
         self, gradients: Float[Tensor, "t o"], inputs: Float[Tensor, "t i"], left: Tensor, right: Tensor
     ) -> Float[Tensor, "t q"]:
-        """gᵀ L Rᵀ a of each token, for each query."""
+        """Return gᵀ L Rᵀ a of each token, for each query."""
         step = max(1, HELD_PRODUCTS // left.shape[1])
         kind, total = left.dtype, gradients.dtype
         parts = (

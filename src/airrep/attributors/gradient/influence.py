@@ -1,8 +1,8 @@
 """Attribution by the influence function with the exact Hessian of the training loss.
 
-H is the Hessian of L(W) = (1/n) Σ_i ℓ(z_i; W) with respect to the weights W of chosen linear maps, all else being
-fixed. W is flattened as gradients are: map after map, each as (out, in), row by row. Products H v come from a backward
-pass through the backward pass; they are computed in float64, one packed batch after another.
+H is the Hessian of L(W) = (1/n) Σ_i ℓ(z_i; W) with respect to the weights W of chosen linear maps; other weights are
+fixed. W is flattened as gradients are: map after map, each as (out, in), row by row. Products H v are computed by
+differentiating the backward pass, in float64, one packed batch after another.
 """
 
 import copy
@@ -51,14 +51,14 @@ from airrep.scoring.pooling import Pool
 from airrep.shapes import Float32, Float64
 
 WHOLE = 4096
-"""Most weights for a whole Hessian, which takes as many products."""
+"""Most weights for a whole Hessian, which needs a product for each weight."""
 
 HELD = 2**24
-"""Numbers, 128 MiB, of one tensor in a second backward pass, and of the right-hand sides that are solved for at a time,
-unless one vector alone needs more."""
+"""Most numbers, 128 MiB, of one tensor in a second backward pass, and of the right-hand sides that are solved for at a
+time, unless a single vector needs more."""
 
 Product = Callable[[Float64[np.ndarray, "k d"]], Float64[np.ndarray, "k d"]]
-"""H v of each row v."""
+"""Returns H v for each row v."""
 
 
 class Hessian:
@@ -66,10 +66,10 @@ class Hessian:
 
     It holds a copy of the LM in float64; the LM itself stays as it is. Attention is computed by its formula, since
     fused kernels have no second derivative. A document's loss is the mean, or sum, over its response tokens, in nats;
-    *on_documents* is called with the number of documents each time some are read.
+    *on_documents* is called with the number of documents after each batch.
     """
 
-    @torch.inference_mode(False)  # a copy that can be differentiated, wherever gradients are switched off
+    @torch.inference_mode(False)  # the copy must be differentiable even if gradients are switched off
     def __init__(
         self,
         lm: TargetLM,
@@ -87,18 +87,18 @@ class Hessian:
             make_whole(self._model)
             self._model.double().requires_grad_(False)
         for site in sites:
-            if site.fused:  # double precision has no other way to run them
+            if site.fused:  # in float64, experts must run one by one
                 one_by_one(self._model.get_submodule(site.owner))
         names = list(dict.fromkeys(site.parameter for site in sites))
         self._weights = [self._model.get_parameter(name).requires_grad_(True) for name in names]
         self._sites = [(names.index(site.parameter), site) for site in sites]
         self._width = max(max(site.width_in, site.width_out) for site in sites)
         self.dimension = sum(site.width_in * site.width_out for site in sites)
-        """Weights, ``d``."""
+        """Number of weights, ``d``."""
 
     @torch.inference_mode(False)
     def products(self, vectors: Float64[np.ndarray, "k d"]) -> Float64[np.ndarray, "k d"]:
-        """H v of each row v, all in one pass over the documents; memory is bounded by a batch."""
+        """Return H v for each row v, all in one pass over the documents; memory is bounded by a batch."""
         asked = torch.from_numpy(vectors).to(self._execution.device)
         total = torch.zeros_like(asked)
         for batch in pack(self._documents.lengths, self._execution.batch_tokens):
@@ -112,14 +112,14 @@ class Hessian:
         return found
 
     def matrix(self) -> Float64[np.ndarray, "d d"]:
-        """H, made symmetric to the last digit (ConfigError: there are too many weights)."""
+        """Return H, made exactly symmetric (ConfigError: there are too many weights)."""
         check_size(self.dimension)
         found = self.products(np.eye(self.dimension))
         symmetric: np.ndarray = (found + found.T) / 2
         return symmetric
 
     def _gradient(self, batch: Batch) -> tuple[Float64[Tensor, " d"], int]:
-        """A batch's share of the mean loss's gradient, to be differentiated, and the size of its largest tensor."""
+        """Return a batch's share of the mean loss's gradient, with its graph, and the size of its largest tensor."""
         execution, documents = self._execution, self._documents
         packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
         logits = token_logits(self._model, packed)
@@ -132,12 +132,12 @@ class Hessian:
         return torch.cat(self._flat(parts, 0)), widest
 
     def _again(self, gradient: Float64[Tensor, " d"], vectors: Float64[Tensor, "k d"]) -> Float64[Tensor, "k d"]:
-        """The derivative of vᵀ gradient for each row v."""
+        """Return the derivative of vᵀ gradient for each row v."""
         parts = torch.autograd.grad(gradient, self._weights, vectors, retain_graph=True, is_grads_batched=True)
         return torch.cat(self._flat(parts, 1), dim=1)
 
     def _flat(self, parts: Sequence[Tensor], first: int) -> list[Tensor]:
-        """Each map's numbers as (out, in), row by row, flattened from a dimension on."""
+        """Return each map's numbers as (out, in), row by row, flattened from the dimension *first* on."""
         own = ((parts[n].select(first, site.expert) if site.fused else parts[n], site) for n, site in self._sites)
         return [(each.transpose(-1, -2) if site.turned else each).flatten(first) for each, site in own]
 
@@ -152,7 +152,7 @@ def check_size(weights: int, where: str = "hessian") -> None:
 
 
 def factor(matrix: Float64[np.ndarray, "d d"], damping: float) -> Float64[np.ndarray, "d d"]:
-    """The lower triangle L with L Lᵀ = H + λI, λ being the damping.
+    """Return the lower triangle L with L Lᵀ = H + λI, λ being the damping.
 
     Raises:
         TrainingError: H + λI is not positive definite, or not finite.
@@ -169,16 +169,16 @@ def factor(matrix: Float64[np.ndarray, "d d"], damping: float) -> Float64[np.nda
 def solve(
     product: Product, rights: Float64[np.ndarray, "k d"], damping: float, tolerance: float, iterations: int
 ) -> Float64[np.ndarray, "k d"]:
-    """(H + λI)⁻¹ r of each row r, by conjugate gradients side by side.
+    """Return (H + λI)⁻¹ r for each row r, by conjugate gradients for all rows together.
 
-    Rows do not meet: each stops by itself when the length of its residual, relative to r, is the tolerance, and is
-    asked about no more.
+    Rows do not interact: each stops when the length of its residual, relative to r, is at most the tolerance, and no
+    more products are computed for it.
 
     Raises:
-        TrainingError: the steps do not suffice, or H + λI is not positive definite or not finite.
+        TrainingError: *iterations* steps do not suffice, or H + λI is not positive definite or not finite.
     """
-    # Not the loop of scoring/orders.py: there all groups share each pass over the rows, so that those that are
-    # done stand still; here a row that is done leaves, since each one costs a backward pass of its own.
+    # Not the loop of scoring/orders.py: there all groups share each pass over the rows, so that a group that is done
+    # costs nothing. Here a row that is done is left out, since each row costs a backward pass.
     solution, residual, direction = np.zeros_like(rights), rights.copy(), rights.copy()
     square = _squares(residual)
     goal = tolerance**2 * square
@@ -206,7 +206,7 @@ def solve(
 def _curvature(
     along: Float64[np.ndarray, "k d"], bent: Float64[np.ndarray, "k d"], damping: float
 ) -> Float64[np.ndarray, " k"]:
-    """vᵀ (H + λI) v of each row v, above 0."""
+    """Return vᵀ (H + λI) v for each row v, which must be above 0."""
     found: np.ndarray = np.einsum("kd,kd->k", along, bent)
     if not np.isfinite(found).all():
         raise _not_finite()
@@ -232,7 +232,7 @@ def _not_finite() -> TrainingError:
 
 
 MOST = 2**20
-"""Most weights for conjugate gradients; a training example then takes 2 MiB of an index."""
+"""Most weights for conjugate gradients; each training example then takes 2 MiB in an index."""
 
 ITERATIONS = 1000
 """Most steps of conjugate gradients."""
@@ -245,15 +245,15 @@ LARGEST = 1024.0
 
 
 class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
-    """Score = ∇ℓ(x)ᵀ (H + λI)⁻¹ ∇ℓ(z) (Eq. 2, with the other sign: higher = z lowers the loss of x).
+    """Score = ∇ℓ(x)ᵀ (H + λI)⁻¹ ∇ℓ(z) (Eq. 2 with the opposite sign; higher = z lowers the loss of x).
 
-    H is the Hessian of the mean training loss with respect to the weights of chosen linear maps, gradients are those
-    of the same weights. A score divided by n estimates by how much the loss of x rises if z is left out.
+    H is the Hessian of the mean training loss with respect to the weights of chosen linear maps, and gradients are with
+    respect to the same weights. A score divided by n estimates how much the loss of x rises if z is left out.
 
-    With ``solver=explicit``, H + λI = L Lᵀ is taken apart, and φ = L⁻¹ ∇ℓ on both sides: (H + λI)^(-1/2) ∇ℓ up to a
-    rotation, which inner products do not see, so that order-k pools have a meaning. With ``solver=cg``, φ_train =
-    c ∇ℓ and φ_query = (H + λI)⁻¹ ∇ℓ / c by conjugate gradients, every step of which reads the training corpus again:
-    its tokens are kept with the index. c makes training features fit float16.
+    With ``solver=explicit``, H + λI = L Lᵀ is factorised, and φ = L⁻¹ ∇ℓ for both sides: (H + λI)^(-1/2) ∇ℓ up to a
+    rotation, which does not change inner products, so that order-k pools can be used. With ``solver=cg``, φ_train =
+    c ∇ℓ and φ_query = (H + λI)⁻¹ ∇ℓ / c by conjugate gradients. Every step of these reads the training corpus again,
+    whose tokens are stored with the index. c scales training features to fit float16.
     """
 
     name = "influence"
@@ -295,11 +295,11 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         return self._whole.rendering(examples)
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Read the gradients of the corpus, and take the Hessian apart or keep what its products need.
+        """Read the gradients of the corpus, and factorise the Hessian or keep the tokens that its products need.
 
         Raises:
-            ConfigError: no such modules, or they have too many weights.
-            TrainingError: H + λI is not positive definite, all gradients are zero.
+            ConfigError: the loss is not ``sft``, the LM lacks the modules, or they have too many weights.
+            TrainingError: H + λI is not positive definite, or all gradients are zero.
         """
         if (loss := self._whole.settings.loss) != "sft":
             raise ConfigError(f"{self.name}: supports only loss=sft, not loss={loss}. Use method ekfac or logra.")
@@ -312,7 +312,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         documents = self._whole.lm.tokenise(train)
         learnt = self._factor(key, documents, progress) if self.symmetric else _corpus(documents, LARGEST / largest)
         self.take_learnt(with_key(with_key(learnt, key), self.reader, READER))
-        if not self.symmetric:  # find out now, not at the first query, whether the damping will do
+        if not self.symmetric:  # find out now, not at the first query, whether the damping is large enough
             self.encode_queries(train[:TRIED])
 
     def _check_size(self) -> None:
@@ -326,7 +326,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
             )
 
     def _largest(self, train: Corpus, progress: OnProgress | None) -> float:
-        """The largest absolute value in a training gradient; all gradients are in the store afterwards."""
+        """Return the largest absolute number in all training gradients, which are stored on the way."""
         on_rows = count_rows(len(train), progress, stage="learning from the data")
         found = max(
             float(np.abs(self._whole.gradients(part, on_rows=on_rows).rows).max())
@@ -337,7 +337,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         return found
 
     def _factor(self, key: str, documents: Documents, progress: OnProgress | None) -> Mapping[str, np.ndarray]:
-        """L with L Lᵀ = H + λI, H from the store or computed."""
+        """Return L with L Lᵀ = H + λI, from a stored H or one that is computed now."""
         found = recall_arrays(self._whole.folder, key)
         if found is None:
             on_rows = count_rows(len(documents), progress, stage="learning from the data")
@@ -362,7 +362,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         return found
 
     def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:
-        """Products of gradients with (H + λI)⁻¹ between them, token by token; None with ``solver=cg``.
+        """Split products of gradients, with (H + λI)⁻¹ between them, over pairs of tokens; None with ``solver=cg``.
 
         Conjugate gradients stop at a tolerance, and would read the corpus again for each token.
         """
@@ -391,7 +391,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
 
 
 class _WholeGradients(TracinAttributor):
-    """Gradients of whole weights; by default of those of the last linear map in an MLP."""
+    """Unprojected gradients; by default of the last linear map of the LM's MLPs."""
 
     name = InfluenceAttributor.name
 
@@ -402,7 +402,7 @@ class _WholeGradients(TracinAttributor):
         return found[-1:] if self.settings.modules is None else found
 
     def solved_by(self, factor: Float64[np.ndarray, "d d"]) -> "_WholeGradients":
-        """Return the same, with the curvature between gradients whose lower factor this is."""
+        """Set the factor L of L Lᵀ = H + λI, whose inverse stands between gradients, and return self."""
         self._factor = factor
         return self
 
@@ -411,6 +411,6 @@ class _WholeGradients(TracinAttributor):
 
 
 def _corpus(documents: Documents, scale: float) -> Mapping[str, np.ndarray]:
-    """The training corpus as tokens, for products with the Hessian, and the scale of features."""
+    """Return the training corpus as tokens, for products with the Hessian, and the scale of features."""
     tokens = {"ids": documents.ids, "offsets": documents.offsets, "starts": documents.starts}
     return {**tokens, "scale": np.array([scale])}

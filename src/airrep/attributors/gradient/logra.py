@@ -25,17 +25,17 @@ from airrep.scoring.pooling import Pool
 from airrep.shapes import Float
 
 FORM = 3
-"""Form of what is learnt: 1 was sketched in the eigenbasis, whose signs are free; 2 took covariances whole."""
+"""Version of the learnt arrays: 1 sketched in the eigenbasis, whose signs are free; 2 held whole covariances."""
 
 
 class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
-    """φ(z) = norm[H^(-1/2) P ∇ℓ(z)] (Eq. 5), P ∇ℓ being projected on both sides of each linear map.
+    """φ(z) = norm[(H + λI)^(-p/2) P ∇ℓ(z)] (Eq. 5 has p = 1), P projecting on both sides of each linear map.
 
-    :meth:`fit` learns from a sample of the training corpus the small matrices P (leading directions of inputs and of
-    output gradients) and the curvature H of what they leave, map by map, as Kronecker factors (K-FAC). λ =
-    ``damping`` × the mean eigenvalue of H is added to it. With ``exponent`` p the power is −p/2.
+    :meth:`fit` learns from a sample of the training corpus the projections P (leading directions of inputs and of
+    output gradients) and the curvature H of projected gradients, map by map, as Kronecker factors (K-FAC). p is the
+    ``exponent``, and λ is ``damping`` times the mean eigenvalue of a map's H. Without ``unit`` there is no norm.
 
-    With ``sketch`` what each linear map gives is mixed at random while it is read, by a count sketch, which keeps inner
+    With ``sketch``, each linear map's features are compressed while they are read, by a count sketch, which keeps inner
     products in expectation. So the rank can be high and the features few.
     """
 
@@ -44,10 +44,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
     @property
     def own_pool(self) -> Pool:
-        """The pool that did best by cosines (experiments/gradients; of pairs, experiments/preferences).
-
-        Without unit length gradients are summed.
-        """
+        """The best pool for cosines (experiments/gradients; for pairs, experiments/preferences), else a sum."""
         if not self.settings.unit:
             return "sum"
         return "mean" if self.settings.loss == "dpo" else "diminishing"
@@ -62,7 +59,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         return found if self.settings.sketch is None else self._turned(found)
 
     def _turned(self, projections: Projections) -> Projections:
-        """Projections onto the eigenbasis of the curvature."""
+        """Return projections onto the eigenbasis of the curvature."""
         pairs = ((name, *sides, self._factor(self.pools[name])) for name, sides in projections.items())
         return {
             name: (inward @ torch.from_numpy(own.inward).float(), out @ torch.from_numpy(own.outward).float())
@@ -85,7 +82,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
     @property
     def _share(self) -> int:
-        """Numbers that are kept of a linear map at most."""
+        """Most numbers that are stored for a linear map."""
         assert self.settings.sketch is not None
         return max(1, self.settings.sketch // len(self.sites))
 
@@ -101,7 +98,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         return min(self.settings.rank, width)
 
     def _factor(self, n: int) -> Kronecker:
-        """Curvature of a pool of linear maps, by the place of its first."""
+        """Return the curvature of a pool of linear maps, by the place of its first map."""
         learnt = self._fitted()
         return Kronecker(*(learnt[f"{name}-{n}"] for name in ("inward", "outward", "values", "shares")))
 
@@ -122,7 +119,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
     @cached_property
     def _directions_digest(self) -> str:
-        """Digest of the directions that were learnt: they are large, and each question asks for it."""
+        """Digest of the learnt directions; cached, as they are large and each question needs it."""
         learnt = self._fitted()
         names = sorted(name for name in learnt if name.startswith(("in-", "out-")))
         return json_digest([array_digest(learnt[name]) for name in names])
@@ -140,7 +137,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
     @property
     def kept(self) -> int:
-        """Directions of each pool, twice as turned ones are made of them, and what is learnt of the curvature there."""
+        """Bytes of all directions, twice, as projections onto the eigenbasis are made of them, and of the curvature."""
         chosen = self.settings
         rank = chosen.rank or max(max(site.width_in, site.width_out) for site in self.sites)
         pools = [self.sites[n] for n in self.pools.values()]
@@ -148,22 +145,22 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         return sum(8 * (inward * r + out * s) + 8 * (r * r + s * s + 2 * r * s) for inward, out, r, s in sides)
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Learn directions and curvature from a sample, or find what an earlier run learnt.
+        """Learn directions and curvature from a sample, or load those that an earlier run stored.
 
         Raises:
-            ConfigError: the rank is larger than a linear map.
+            ConfigError: the rank is larger than the width of a linear map.
             TrainingError: a linear map gets no gradient.
         """
         super().fit(train)
         chosen = self.settings
         sample = sample_of(train, chosen.sample, chosen.seed)
-        # without damping, which is added later: indexes that differ by it share what is learnt
+        # without damping, which is added later, so that indexes with other dampings share the learnt arrays
         settings = {"projection": "pca", "curvature": "kfac", "rank": chosen.rank, "seed": chosen.seed}
         key = json_digest({"learnt": settings, "form": FORM, **self.reading, "sample": self.lm.corpus_key(sample)})
         self.recall_or_learn(self.folder, key, lambda: dict(self._learn(sample, progress)))
 
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> Iterator[tuple[str, np.ndarray]]:
-        """Directions of each linear map, and the Kronecker factors of what they leave, taken apart."""
+        """Yield the directions of each pool of linear maps, and the decomposed Kronecker factors within them."""
         documents = self.lm.tokenise(sample)
         groups = list(groups_of(self.sites, self.lm.sums, self.settings.rank))
         on_rows = count_rows(len(sample) * len(groups), progress, stage="learning from a sample")
@@ -175,7 +172,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
                 yield from self._pool(name, sums, len(sample) * sum(site.pool == name for site in group))
 
     def _pool(self, name: str, sums: Covariances, examples: int) -> Iterator[tuple[str, np.ndarray]]:
-        """Return what is learnt of a pool; *examples* are as many for each of its maps."""
+        """Yield the learnt arrays of a pool; *examples* is the sample's size times the number of its maps."""
         n = self.pools[name]
         if sums.silent(name):
             raise TrainingError(
@@ -209,7 +206,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
     def _by_map(
         self, rows: Float[np.ndarray, "n d"], work: Callable[[int, np.ndarray], np.ndarray]
     ) -> Float[np.ndarray, "n d"]:
-        """Rows whose part of each linear map goes through some work, by the place of its pool's first."""
+        """Apply *work* to the part of each linear map in rows, with the place of its pool's first map."""
         pairs = zip(self.sites, np.split(rows, np.cumsum(self.widths)[:-1], axis=1), strict=True)
         return np.concatenate([work(self.pools[site.pool], part) for site, part in pairs], axis=1)
 
@@ -220,7 +217,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         return None if self.settings.sketch is not None else lambda rows: self._by_map(rows, self._solve)
 
     def _solve(self, n: int, part: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """(H + λI)⁻ᵖ of gradients at one linear map."""
+        """Multiply gradients at one linear map by (H + λI)⁻ᵖ."""
         factors, chosen = self._factor(n), self.settings
         shaped = part.reshape(len(part), *factors.eigenvalues.shape)
         white = factors.whiten(shaped, chosen.damping, chosen.exponent) * factors.factor(
@@ -236,22 +233,23 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
 
 class Whitening(NamedTuple):
-    """Factors that whiten gradients of a linear map in the eigenbasis of its curvature."""
+    """Whitens gradients of a linear map that come in the eigenbasis of its curvature, and rotates them back."""
 
     factor: Float[Tensor, "o i"]
+    """Factor of each pair of eigenvectors."""
     inward: Float[Tensor, "i i"]
-    """Turns inputs back, so that what is mixed does not depend on the eigenbasis."""
+    """Rotates inputs out of the eigenbasis."""
     outward: Float[Tensor, "o o"]
-    """Matrix that whitens gradients of the outputs."""
+    """Rotates output gradients out of the eigenbasis."""
 
     @classmethod
     def of(cls, curvature: Kronecker, damping: float, exponent: float) -> "Whitening":
-        """That of a curvature; errors as :meth:`Kronecker.whiten`."""
+        """Whiten by a curvature; errors as for :meth:`Kronecker.whiten`."""
         parts = (curvature.factor(damping, exponent), curvature.inward.T, curvature.outward)
         return cls(*(torch.from_numpy(np.ascontiguousarray(each)).float() for each in parts))
 
     def to(self, device: str) -> "Whitening":
-        """Return the same on a device."""
+        """Return a copy on a device."""
         return Whitening(*(each.to(device) for each in self))
 
     def __call__(self, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
@@ -259,7 +257,7 @@ class Whitening(NamedTuple):
         return white
 
     def back(self, white: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
-        """The transpose."""
+        """Apply the transpose."""
         found: Tensor = self.outward.T @ white @ self.inward.T * self.factor
         return found
 
@@ -267,8 +265,8 @@ class Whitening(NamedTuple):
 class WhitenedSketch:
     """Whitens the gradients of each linear map and sketches them.
 
-    They come in the eigenbasis of the curvature, whose signs are free and which rounding turns. What is mixed is turned
-    back, so that no feature depends on it.
+    Gradients come in the eigenbasis of the curvature, whose signs are free and which rounding can rotate. They are
+    rotated back before the sketch, so that no feature depends on the eigenbasis.
     """
 
     def __init__(self, whitening: Mapping[str, Whitening], share: int, seed: int, device: str) -> None:
@@ -277,16 +275,16 @@ class WhitenedSketch:
         self._sketch = RandomProjection(share, seed, device)
 
     def width(self, site: Site) -> int:
-        """Numbers that are kept of a linear map: all, if they are few."""
+        """Return the number of features of a linear map: all its numbers, if that is less than its share."""
         return min(self._whitening[site.pool].factor.numel(), self._share)
 
     def of(self, site: Site, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n w"]:
-        """The features of one linear map."""
+        """Return the features of one linear map."""
         white = self._whitening[site.pool](gradients).flatten(1)
         return self._sketch.of(site.name, white) if white.shape[1] > self._share else white
 
     def back(self, site: Site, features: Float[Tensor, "n w"]) -> Float[Tensor, "n o i"]:
-        """The transpose."""
+        """Apply the transpose of :meth:`of`."""
         own = self._whitening[site.pool]
         width = own.factor.numel()
         white = self._sketch.back(site.name, features, width) if width > self._share else features
@@ -294,7 +292,7 @@ class WhitenedSketch:
 
 
 def largest(sites: Sequence[Site], rank: int | None = None) -> int:
-    """Numbers of the largest pair of covariances, as they are held for a rank."""
+    """Return the size of the largest pair of covariances, in numbers, as held for a rank."""
     return max(map(partial(_held, rank=rank), sites))
 
 
@@ -303,7 +301,7 @@ def _held(site: Site, rank: int | None) -> int:
 
 
 def groups_of(sites: Sequence[Site], numbers: int, rank: int | None = None) -> Iterator[tuple[Site, ...]]:
-    """Cut sites into groups whose covariances together hold at most so many numbers, or into single pools."""
+    """Divide sites into groups of pools whose covariances have at most *numbers* numbers, or of a single pool."""
     pools: dict[str, list[Site]] = {}
     for site in sites:
         pools.setdefault(site.pool, []).append(site)

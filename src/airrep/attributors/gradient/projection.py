@@ -1,4 +1,4 @@
-"""Gradients made small: two-sided projection, covariances, signed sums."""
+"""Smaller gradients: projection on both sides, covariances, count sketches."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -16,16 +16,16 @@ from airrep.runtime.seeding import stream
 from airrep.shapes import Float, Int8, Int64
 
 Projections: TypeAlias = Mapping[str, tuple[Float[Tensor, "i r"], Float[Tensor, "o r"]]]
-"""The small matrices of each site, by the name of its pool: of its inputs and of its output gradients."""
+"""Projection matrices by the name of a site's pool: for its inputs, and for its output gradients."""
 
 
 def random_projections(sites: Sequence[Site], rank: int, seed: int) -> Projections:
-    """Gaussian matrices with variance 1/rank, so that inner products are kept in expectation.
+    """Draw Gaussian matrices with variance 1/rank, so that inner products are kept in expectation.
 
-    Each depends on the seed, its pool's name and widths alone, not on the other sites or the device.
+    Each depends only on the seed, its pool's name and widths, not on the other sites or the device.
 
     Raises:
-        ConfigError: the rank is larger than a site.
+        ConfigError: the rank is larger than the width of a site.
     """
     check_rank(sites, rank)
 
@@ -49,22 +49,22 @@ def check_rank(sites: Sequence[Site], rank: int) -> None:
 
 
 class Finish(Protocol):
-    """Makes a site's features of its projected gradients."""
+    """A linear step that turns a site's projected gradients into features."""
 
     def width(self, site: Site) -> int:
-        """Features of a site."""
+        """Return the number of features of a site."""
 
     def of(self, site: Site, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n w"]:
-        """Features of some documents; they are added up over parts of a document, so this is linear."""
+        """Return the features of some documents; must be linear, as parts of a document are added up."""
 
     def back(self, site: Site, features: Float[Tensor, "n w"]) -> Float[Tensor, "n o i"]:
-        """Its transpose: gradients whose products with others are those of the features with the others'."""
+        """Apply the transpose of :meth:`of`: ⟨back(f), g⟩ = ⟨f, of(g)⟩ for all gradients g."""
 
 
 class GradientProjector:
     """Reads each document's gradients, projected on both sides: ``(count, d)``, site after site, row-major.
 
-    Without projections these are whole gradients; with a *finish* they are what that makes of them.
+    Without projections, gradients are unprojected; a *finish* is applied to each site's gradients.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class GradientProjector:
         """Features of the last batch."""
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Project the inputs, once for neighbours that read the same ones by equal matrices."""
+        """Project the inputs, once for neighbouring sites with the same inputs and equal matrices."""
         if self._matrices is None:
             return inputs
         matrix, before = self._matrices[site.pool][0], self._latest.before(site, inputs)
@@ -100,7 +100,7 @@ class GradientProjector:
         return self._kept
 
     def _equal(self, one: str, other: str) -> bool:
-        """Tell whether two pools have equal matrices of inputs."""
+        """Return whether two pools project inputs by equal matrices."""
         assert self._matrices is not None
         if (one, other) not in self._known:
             self._known[one, other] = torch.equal(self._matrices[one][0], self._matrices[other][0])
@@ -122,7 +122,7 @@ class ProjectedGradients(NamedTuple):
 
     features: Float[np.ndarray, "n d"]
     doubts: Float[np.ndarray, " n"]
-    """Mean chance of another token than the response's, 1 − p."""
+    """1 − p, averaged over the tokens of the response."""
     losses: list[Float[np.ndarray, " r"]]
     """Cross-entropy of each response token, in nats."""
 
@@ -137,7 +137,7 @@ def project_gradients(
     reduction: Reduction = "mean",
     finish: Finish | None = None,
 ) -> ProjectedGradients:
-    """Projected gradients of every document; arguments and errors as for :func:`read_gradients`."""
+    """Compute projected gradients of every document; arguments and errors as for :func:`read_gradients`."""
     reader = GradientProjector(sites, projections, lm.execution.device, finish)
     kind = np.float64 if lm.model.dtype == torch.float64 else np.float32
     features = np.zeros((len(documents), reader.dimension), kind)
@@ -153,19 +153,19 @@ def project_gradients(
 BLOCK = 128
 """Rows of a covariance that are added up at once."""
 COLUMNS = 128
-"""Directions at least by which a covariance is sketched, and twice the rank of the space that is asked for."""
+"""Least number of random directions that a covariance is sketched by; twice the rank if that is more."""
 
 
 class Covariances:
     """Adds up Σ_t a_t a_tᵀ of the inputs and Σ_t g_t g_tᵀ of the output gradients of some sites, over all tokens.
 
-    Experts of a layer are one pool, so that one that few tokens meet, or none, has what its neighbours have.
-    A token whose numbers are not finite is left out: one example must not spoil what all are measured by.
+    Experts of a layer are one pool, so that an expert with few tokens, or none, has its neighbours' statistics.
+    A token whose numbers are not finite is left out, so that one example cannot spoil the statistics for all.
     Sums are symmetric: blocks of rows are held from the diagonal on. Sites that read the same inputs, as queries, keys
-    and values do, have one sum of them.
+    and values do, share one sum of inputs.
 
-    With a *rank* only the principal spaces of that rank are asked for. Of a wide covariance its products with a few
-    random directions are held then, and nothing that is as large as it.
+    A *rank* means that only the principal spaces of that rank are needed. A wide covariance is then held only as its
+    products with random directions.
     """
 
     def __init__(self, sites: Sequence[Site], rank: int | None = None) -> None:
@@ -197,13 +197,13 @@ class Covariances:
         self._gradients[site.pool] += self._add(1, site.pool, gradients)
 
     def _add(self, side: int, name: str, rows: Tensor) -> int:
-        """Add up rows that are finite; returns how many."""
+        """Add up the rows that are finite; return their number."""
         width = rows.shape[1]
         drawn, starts = self._directions(rows), range(0, width, BLOCK)
         if name not in self._sums[side]:
             shapes = [(min(BLOCK, width - n), width - n) for n in starts] if drawn is None else [drawn.shape]
             self._sums[side][name] = [rows.new_zeros(shape) for shape in shapes]
-        if not bool(torch.isfinite(rows.sum())):  # much quicker than to look at each number, of which few are not
+        if not bool(torch.isfinite(rows.sum())):  # one sum is much quicker than a test of each number
             rows = rows[torch.isfinite(rows).all(dim=1)]
         sums = self._sums[side][name]
         if drawn is not None:
@@ -214,7 +214,7 @@ class Covariances:
         return len(rows)
 
     def _directions(self, rows: Tensor) -> Float[Tensor, "w m"] | None:
-        """Orthonormal random directions that stand for all, the same for all sums; None where sums are held whole."""
+        """Return the random orthonormal directions for a width, equal for all sums; None if sums are held whole."""
         width = rows.shape[1]
         columns = columns_of(width, self._rank)
         if columns == width:
@@ -225,7 +225,7 @@ class Covariances:
         return self._drawn[width]
 
     def spaces(self, name: str) -> tuple[PrincipalSpace, PrincipalSpace]:
-        """The principal spaces, of the rank, of the inputs of one pool and of its output gradients."""
+        """Return the principal spaces of a pool's inputs and of its output gradients."""
         return self._space(0, self.read_by(name), self.tokens[name]), self._space(1, name, self._gradients[name])
 
     def _space(self, side: int, owner: str, count: int) -> PrincipalSpace:
@@ -242,26 +242,26 @@ class Covariances:
         return sketched_space(mean, self._drawn[rows].cpu().numpy(), self._rank)
 
     def silent(self, name: str) -> bool:
-        """True if one pool has no gradient."""
+        """Return whether all gradients of a pool are zero."""
         return not any(bool(block.any()) for block in self._sums[1][name])
 
     def read_by(self, name: str) -> str:
-        """The pool whose inputs a pool reads: another's, if both are the same."""
+        """Return the pool that holds the sum of this pool's inputs: another pool if both read the same inputs."""
         return self._reads.get(name, name)
 
     def of(self, name: str) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
-        """Means over the tokens of one pool: of its inputs and of its output gradients."""
+        """Return the covariances of a pool's inputs and of its output gradients: means over tokens."""
         inward, outward = _whole(self._sums[0][self.read_by(name)]), _whole(self._sums[1][name])
         return inward / max(1, self.tokens[name]), outward / max(1, self._gradients[name])
 
 
 def columns_of(width: int, rank: int | None) -> int:
-    """Columns that are held of a covariance of which the principal space of a rank is asked for; None: all of it."""
+    """Return the number of columns that are held of a covariance for a rank; all columns without a rank."""
     return width if rank is None else min(width, max(2 * rank, COLUMNS))
 
 
 def _whole(blocks: Sequence[Tensor]) -> Float[Tensor, "w w"]:
-    """A symmetric matrix of its blocks of rows, each of which begins at the diagonal."""
+    """Build a symmetric matrix from its blocks of rows, each of which begins at the diagonal."""
     width = blocks[0].shape[1]
     found = blocks[0].new_zeros(width, width)
     for start, block in zip(range(0, width, BLOCK), blocks, strict=True):
@@ -270,32 +270,32 @@ def _whole(blocks: Sequence[Tensor]) -> Float[Tensor, "w w"]:
 
 
 class Latest:
-    """The inputs that came last, and the site that read them."""
+    """The latest inputs, and the site that read them."""
 
     def __init__(self) -> None:
         self._held: tuple[str, Tensor, int] | None = None
 
     def before(self, site: Site, inputs: Tensor) -> str | None:
-        """The pool of the site that read the same inputs just before; None if there is none. Holds these from now."""
+        """Return the pool of the previous site if it read the same inputs, else None; then hold these inputs."""
         last, self._held = self._held, (site.pool, inputs, inputs._version)
         if last is None or not len(inputs):
             return None
-        name, held, version = last  # it is held, so that nothing else can lie at its address
+        name, held, version = last  # held, so that no other tensor can have its address
         alike = held.data_ptr() == inputs.data_ptr() and held.shape == inputs.shape and held.dtype == inputs.dtype
         return name if alike and held.stride() == inputs.stride() and version == inputs._version else None
 
 
 class RandomProjection:
-    """A random projection of vectors that come in named pieces, each of one length; the sum over them is the vector's.
+    """A random projection of vectors that come in named pieces, whose projections add up to the vector's.
 
-    A piece is cut into blocks of p numbers. Each number gets a sign of its own, and each block is turned by an offset
-    of its own before the blocks are added up. So numbers of one block never meet, and numbers of two blocks meet with
-    probability 1/p, as in a count sketch; but blocks are read as they lie in memory.
+    A piece is cut into blocks of p numbers. Each number gets a random sign, and each block is rotated by a random
+    offset before the blocks are added up. So numbers of one block never collide, and numbers of two blocks collide
+    with probability 1/p, as in a count sketch; but blocks are read in the order of memory.
 
     Args:
         dimension: p.
-        seed: with a piece's name, decides its signs and offsets, on every device alike.
-        device: where vectors are.
+        seed: decides, with a piece's name, its signs and offsets, equal on every device.
+        device: device of the vectors.
     """
 
     def __init__(self, dimension: int, seed: int, device: str = "cpu") -> None:
@@ -305,7 +305,7 @@ class RandomProjection:
         self._drawn: dict[str, tuple[Int8[Tensor, " w"], Int64[Tensor, "blocks 1"]]] = {}
 
     def of(self, piece: str, values: Float[Tensor, "n w"]) -> Float[Tensor, "n p"]:
-        """Project a named piece of n vectors: its share of the projection, to be added to that of other pieces."""
+        """Project a named piece of n vectors; add the results of all pieces up."""
         signs, offsets = self._draw(piece, values.shape[1])
         padded = values.new_zeros(len(values), len(offsets) * self.dimension)
         torch.mul(values, signs, out=padded[:, : values.shape[1]])
@@ -316,14 +316,14 @@ class RandomProjection:
         return turned.sum(1)
 
     def back(self, piece: str, projected: Float[Tensor, "n p"], width: int) -> Float[Tensor, "n w"]:
-        """The transpose of :meth:`of` for a piece of some width."""
+        """Apply the transpose of :meth:`of` for a piece of this width."""
         signs, offsets = self._draw(piece, width)
         places = torch.arange(self.dimension, device=projected.device)[None, :]
         spread: Tensor = projected[:, ((places + offsets) % self.dimension).flatten()]
         return spread[:, :width] * signs
 
     def _draw(self, piece: str, width: int) -> tuple[Int8[Tensor, " w"], Int64[Tensor, "blocks 1"]]:
-        """Signs of a piece's numbers, and offsets of its blocks."""
+        """Draw the signs of a piece's numbers and the offsets of its blocks."""
         if piece not in self._drawn:
             generator = stream(self._seed, "sketch", piece)
             signs = 1 - 2 * generator.integers(0, 2, width, dtype=np.int8)

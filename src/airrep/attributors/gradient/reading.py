@@ -1,9 +1,9 @@
 """Per-example gradients of a causal LM, without a pass per example.
 
-Documents of a packed batch do not see each other, so one backward pass over the sum of their losses holds every
+Documents of a packed batch do not see each other, so one backward pass over the sum of their losses gives every
 document's own gradient: for a linear map with inputs a_t and output gradients g_t it is Σ_t g_t a_tᵀ over the
-document's tokens t. With small matrices on both sides that is Σ_t (P_out g_t)(P_in a_t)ᵀ, and no gradient is ever
-as large as the weight.
+document's tokens t. Projected on both sides it is Σ_t (P_out g_t)(P_in a_t)ᵀ, and no gradient is ever as large as
+the weight.
 """
 
 import re
@@ -32,18 +32,18 @@ from airrep.shapes import Float, Int64
 
 ALL = "all-linear"
 MLP = ("*mlp*", "*feed_forward*", "*ffn*", "*.fc1", "*.fc2", "*.experts.*")
-"""Patterns of the names that linear maps of MLPs have in transformers."""
+"""Patterns of the names of MLPs' linear maps in transformers."""
 
 SHOWN = 12
 """Most names that an error lists."""
 
 LEAST_UNREAD = 0.01
-"""Share of an LM's inner weights from which on it is said that gradients leave them out."""
+"""Least share of an LM's inner weights that gradients leave out for :func:`unread` to warn."""
 
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 TOKENS = 512
-"""Most tokens of a batch on a CPU: more are no faster there, and each holds 1 MB of SmolLM2-135M's activations."""
+"""Most tokens of a batch on a CPU: more are not faster, and SmolLM2-135M needs 1 MB for the activations of each."""
 
 Objective: TypeAlias = Literal["loss", "margin"]
 """The quantity that is differentiated: the loss, or minus the log odds of the response's tokens."""
@@ -63,11 +63,11 @@ class Site:
     fused: str = ""
     """The module's weight ``(experts, ..., ...)`` that holds the map; empty where the module is the map."""
     expert: int = 0
-    """The map's place in it."""
+    """The map's index among the experts of that weight."""
 
     @cached_property
     def pool(self) -> str:
-        """The name that statistics are kept under: experts of a layer share theirs, as each sees few tokens."""
+        """The name that statistics are kept under; experts of a layer share one, as each sees few tokens."""
         return pool_name(self.name)
 
     @property
@@ -82,18 +82,18 @@ class Site:
 
     @property
     def turned(self) -> bool:
-        """True if the weight is kept as (in, out)."""
+        """True if the weight has the shape (in, out)."""
         return bool(getattr(self.module, "is_transposed", not isinstance(self.module, nn.Linear)))
 
 
 def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> tuple[Site, ...]:
-    """The linear maps of a model of transformers with certain names, in its order.
+    """Return the linear maps of a transformers model whose names match *patterns*, in the model's order.
 
-    Patterns are full names, with ``*`` for any text, or ``all-linear`` for all but the output layer; None: those of
+    Patterns are full names, with ``*`` for any text, or ``all-linear`` for all but the output layer; None: the maps of
     MLPs. An error begins with *where*.
 
     Raises:
-        ConfigError: a pattern that no linear map has; the names are listed.
+        ConfigError: a pattern matches no linear map; the names are listed.
     """
     linears = list(_linears(model))
     chosen = MLP if patterns is None else tuple(patterns)
@@ -111,15 +111,15 @@ def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> 
 
 
 def listed(sites: Sequence[Site]) -> str:
-    """The names of linear maps, the first of them if there are many."""
+    """List the names of linear maps, at most :data:`SHOWN` of them."""
     names = ", ".join(site.name for site in sites[:SHOWN])
     return (names + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")) or "none at all"
 
 
 def unread(model: nn.Module, method: str) -> str:
-    """A sentence of caution that names matrices of an LM's layers that are no linear maps, and their share; or nothing.
+    """Return a warning that names matrices of an LM's layers that gradients leave out, with their share, or "".
 
-    Embeddings and the output layer are left out of gradients by design, and do not count.
+    These are not linear maps. Embeddings and the output layer are left out by design, and do not count.
     """
     read = {site.parameter for site in find_sites(model, (ALL,), method)}
     apart = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
@@ -129,7 +129,7 @@ def unread(model: nn.Module, method: str) -> str:
     inner = {name: one.numel() for name, one in matrices if id(one) not in apart}
     missed: dict[str, int] = {}
     for name in inner.keys() - read:
-        pattern = _NUMBER.sub(".*", name)  # those of all layers are one
+        pattern = _NUMBER.sub(".*", name)  # one name for all layers
         missed[pattern] = missed.get(pattern, 0) + inner[name]
     share = sum(missed.values()) / max(1, sum(inner.values()))
     if share < LEAST_UNREAD:
@@ -147,7 +147,7 @@ def _linears(model: nn.Module) -> Iterator[Site]:
     idle: frozenset[str] = getattr(model, IDLE, frozenset())
     for name, module in model.named_modules():
         if name.partition(".lora_")[0] in idle and pool_name(name) == name:
-            continue  # an expert that is idle in one text is not in another
+            continue  # experts are kept: one that is idle in a text may run in another
         if isinstance(module, Conv1D):
             yield Site(name, module, *module.weight.shape)
         elif isinstance(module, nn.Linear):
@@ -160,28 +160,28 @@ def _linears(model: nn.Module) -> Iterator[Site]:
 
 
 class DocumentPlaces:
-    """Places of a packed batch's documents in its list of tokens."""
+    """Places of a packed batch's documents in its list of tokens, or in a list of some of the tokens."""
 
     def __init__(self, batch: Batch, device: str) -> None:
         self.count = len(batch.rows)
-        """Documents."""
+        """Number of documents."""
         self.whole = self
         """The places in the list of all tokens."""
         self.chosen: Int64[Tensor, " n"] | None = None
-        """Which of all tokens these are; None: all."""
+        """Indices of the listed tokens among all tokens of the batch; None: all are listed."""
         self.known = True
-        """True if that is known."""
+        """False if a linear map does not show which tokens it reads."""
         self._lay(torch.from_numpy(np.repeat(np.arange(self.count), batch.lengths)).to(device))
 
     def of(self, chosen: Int64[Tensor, " n"]) -> "DocumentPlaces":
-        """Places of the documents in a list of some of the tokens, which are in order."""
+        """Return the places of the documents in a list of some tokens, given by ascending indices."""
         found = copy(self)
         found.chosen = chosen
         found._lay(self._owners[chosen])
         return found
 
     def _lay(self, owners: Int64[Tensor, " t"]) -> None:
-        """Take the document of each token."""
+        """Compute places from the document of each token."""
         lengths = torch.bincount(owners, minlength=self.count)
         self.tokens, self.longest = len(owners), int(lengths.max())
         self._owners, self._keep = owners, None
@@ -190,39 +190,39 @@ class DocumentPlaces:
             self._keep = owners * self.longest + torch.arange(self.tokens, device=owners.device) - starts[owners]
 
     def table(self, rows: Float[Tensor, "t w"]) -> Float[Tensor, "count longest w"]:
-        """Rows of tokens as a table of documents, zeros behind the end of each."""
+        """Arrange rows of tokens as a table of documents, padded with zeros."""
         if self._keep is None:
             return torch.unflatten(rows, 0, (self.count, self.longest))
         table = rows.new_zeros(self.count * self.longest, rows.shape[1]).index_copy_(0, self._keep, rows)
         return torch.unflatten(table, 0, (self.count, self.longest))
 
     def products(self, gradients: Float[Tensor, "t o"], inputs: Float[Tensor, "t i"]) -> Float[Tensor, "count o i"]:
-        """Σ_t g_t a_tᵀ of each document."""
+        """Return Σ_t g_t a_tᵀ for each document."""
         return torch.bmm(self.table(gradients).transpose(1, 2), self.table(inputs))
 
 
 class Reader(Protocol):
-    """Takes what passes through the sites in one forward and backward pass."""
+    """Receives the inputs and output gradients of all sites in one forward and backward pass."""
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Take a site's inputs; returns the part to hold until the gradients come."""
+        """Receive a site's inputs; return what to hold of them until the gradients come."""
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Take the gradients of the summed objective with respect to a site's outputs, and where its tokens are."""
+        """Receive the result of :meth:`keep`, the gradients of the site's outputs, and the places of its tokens."""
 
 
 class ReadBatch(NamedTuple):
-    """One batch of documents whose gradients the reader has been given."""
+    """One batch of documents whose gradients the reader has received."""
 
     rows: Rows
-    """Rows of the documents, in the order of places."""
+    """Row of each document of the batch, in the order of :class:`DocumentPlaces`."""
     doubts: Float[Tensor, " count"]
-    """1 − p of each document, the chance of another token, averaged over its response."""
+    """1 − p of each document, averaged over the tokens of its response."""
     losses: tuple[Float[Tensor, " r"], ...]
     """Cross-entropy of each response token of each document, in nats."""
 
 
-@torch.inference_mode(False)  # gradients are wanted wherever the caller has switched them off
+@torch.inference_mode(False)  # gradients are needed even if the caller has switched them off
 def read_gradients(
     lm: TargetLM,
     documents: Documents,
@@ -234,14 +234,14 @@ def read_gradients(
 ) -> Iterator[ReadBatch]:
     """Pass documents through an LM, batch after batch; memory is bounded by a batch.
 
-    After each batch the reader has been given every site. Gradients are those of each document's own objective:
+    After each batch, the reader has received every site. Gradients are those of each document's own objective:
     the mean, or sum, over its response tokens of the cross-entropy, in nats, or of minus the log odds
-    log p − log(1 − p), each token by its share of what is asked for. Where the LM is tuned on preferences it is the
-    loss of that, for documents that have what it reads: of a pair β σ(−margin) (∇ log p(rejected) − ∇ log p(chosen)).
-    The LM's weights stay as they are.
+    log p − log(1 − p). With a span, each token counts by its share in the span. For an LM tuned on preferences, the
+    objective is that loss, for documents that have its data: the gradient of a DPO pair is
+    β σ(−margin) (∇ log p(rejected) − ∇ log p(chosen)). The LM's weights stay as they are.
 
     Raises:
-        ConfigError: a site does not see every token of the batch, or log odds are asked for of preferences.
+        ConfigError: a site does not see every token of the batch, or log odds are combined with a preference loss.
     """
     execution = lm.execution
     tokens = min(execution.batch_tokens, TOKENS) if torch.device(execution.device).type == "cpu" else None
@@ -251,7 +251,7 @@ def read_gradients(
             f"lm {lm.name}: TRAK reads log odds of tokens, which loss={preference.loss} does not have. Use another "
             "method."
         )
-    apart = any(site.pool != site.name and not site.fused for site in sites)  # whose tokens an expert sees is not told
+    apart = any(site.pool != site.name and not site.fused for site in sites)  # its tokens are not known
     with memory_named("gradients"), frozen(lm.model), SiteHooks(sites, reader, lm) as hooks:
         for batch in pack(documents.lengths, 1 if apart else tokens or execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
@@ -262,7 +262,7 @@ def read_gradients(
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
             if packed.shares is not None:
                 each = each * packed.shares.to(each)
-            if each.requires_grad:  # or no token met any of the experts that are read
+            if each.requires_grad:  # False if no token met an expert that is read
                 own = each / lengths[packed.owners] if reduction == "mean" else each
                 if preference is not None:
                     own = preference.take(batch.rows).whole(each, packed, reduction)
@@ -275,7 +275,7 @@ def read_gradients(
 def _objective(
     logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"], objective: Objective
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, " r"]]:
-    """The objective, and the loss, of each response token."""
+    """Return the objective, and the loss without a graph, of each response token."""
     losses = functional.cross_entropy(logits, targets, reduction="none")
     if objective == "loss":
         return losses, losses.detach()
@@ -285,7 +285,7 @@ def _objective(
 
 @contextmanager
 def frozen(model: Any) -> Iterator[None]:
-    """Switch gradients of all weights off, which nobody reads; those of activations suffice."""
+    """Switch off gradients of all weights, which are not needed: gradients of activations suffice."""
     asked = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in asked:
         parameter.requires_grad_(False)
@@ -315,18 +315,18 @@ class SiteHooks(ExitStack):
             self.enter_context(tapped(module, self._tap(own)))
 
     def begin(self, places: DocumentPlaces) -> None:
-        """A batch, whose documents are at these places, is to pass."""
+        """Start a batch whose documents are at these places."""
         self._places = places
         self._ran: set[str] = set()
         self._learnt: set[str] = set()
 
     def end(self) -> None:
-        """It has passed: what none of its tokens met, or learns nothing from them, is given no tokens.
+        """End a batch: the reader receives sites that no token met, or without gradients, with 0 tokens.
 
         Raises:
-            ConfigError: another site was not run.
+            ConfigError: a site that is not an expert was not run.
         """
-        assert self._reader is not None  # who only notes what passes does not end here
+        assert self._reader is not None  # subclasses without a reader do not call this
         for site in self._sites:
             if site.name in self._learnt:
                 continue
@@ -354,10 +354,10 @@ class SiteHooks(ExitStack):
         return tap
 
     def _read(self, site: Site, inputs: Tensor, outputs: Tensor, places: DocumentPlaces) -> None:
-        """Hand on what goes into a site, and what comes back, one row for each of its tokens."""
+        """Pass a site's inputs, and later its output gradients, to the reader: one row for each token."""
         reader = self._reader
         assert reader is not None
-        with torch.autocast(torch.device(self._device).type, enabled=False):  # it meets float32 in the backward pass
+        with torch.autocast(torch.device(self._device).type, enabled=False):  # keep's result meets float32 gradients
             kept = reader.keep(site, wide(inputs.detach()))
         self._ran.add(site.name)
 
@@ -370,7 +370,7 @@ class SiteHooks(ExitStack):
         outputs.register_hook(back)
 
     def _placed(self, site: Site, rows: int) -> DocumentPlaces:
-        """Where the documents are among so many rows."""
+        """Return the documents' places in a site's *rows* rows."""
         if rows == self._places.tokens:
             return self._places
         if self._places.count > 1:
@@ -384,5 +384,5 @@ class SiteHooks(ExitStack):
 
 
 def wide(rows: Float[Tensor, "t w"]) -> Float[Tensor, "t w"]:
-    """At least in float32."""
+    """Return rows in float32, or float64 if they are."""
     return rows.to(torch.promote_types(rows.dtype, torch.float32))

@@ -1,8 +1,8 @@
-"""Gradients, scores and learnt arrays kept on disk, found by text or fingerprint.
+"""Gradients, scores and learnt arrays on disk, found by text or fingerprint.
 
-A store is a directory of immutable blocks, one folder of them for each recipe. A block is a file named by the checksum
-of its bytes: the key of each example, a hash of its texts, and the rows. It does not matter which run or which index
-asked for them first; two that write at once do each other no harm.
+A store is a directory with a folder for each way of computing rows, which holds immutable blocks. A block is a file
+named by the checksum of its bytes, with rows and the key of each row's example, a hash of its texts. All runs and
+indexes share a store, and may write to it at the same time.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from airrep.runtime.settings import Settings
 from airrep.shapes import Float32
 
 CHUNK = 512
-"""Most examples computed at a time, which is what an interruption can lose."""
+"""Most examples computed at a time; an interruption loses no more."""
 
 NUMBERS = 2**24
 """Most numbers computed at a time, 64 MiB."""
@@ -40,11 +40,11 @@ T = TypeVar("T")
 
 
 class Computed(NamedTuple):
-    """Rows of examples, and the losses that were read on the way."""
+    """Rows of examples, and the losses that were computed on the way."""
 
     rows: Float32[np.ndarray, "n d"]
     losses: Sequence[Float32[np.ndarray, " r"]]
-    """Nats of each response token of each example."""
+    """Loss of each response token of each example, in nats."""
 
 
 Compute: TypeAlias = Callable[[Sequence[Example]], "Float32[np.ndarray, 'n d'] | Computed"]
@@ -55,7 +55,7 @@ _elsewhere: list[Path] = []
 
 @contextmanager
 def stored_in(folder: Path) -> Iterator[None]:
-    """Keep gradients in a folder in the meantime, whatever settings say: a trial finds nothing and leaves nothing."""
+    """Store gradients in a folder while the context lasts, unless settings store none, for trials that leave none."""
     _elsewhere.append(folder)
     try:
         yield
@@ -64,7 +64,7 @@ def stored_in(folder: Path) -> Iterator[None]:
 
 
 def store_folder(setting: str | None) -> Path | None:
-    """The directory of the store: the one that was asked for, or the user's cache; None for ``"none"``."""
+    """Return the directory of the store: the one that is set, or the user's cache; None for ``"none"``."""
     if setting == OFF:
         return None
     if _elsewhere:
@@ -75,10 +75,10 @@ def store_folder(setting: str | None) -> Path | None:
 
 
 class GradientStore:
-    """Rows of one recipe, ``(n, d)`` float32: equal keys promise equal rows.
+    """Rows that are computed in one way, ``(n, d)`` float32; rows with the same *key* are equal.
 
-    The folder is that of all recipes; None keeps nothing. *key_of* gives the key of an example, 16 hex digits; by
-    default it is the hash of its texts. *heard* is told the losses that each row came with, by its key.
+    *folder* is the directory of the whole store; None stores nothing. *key_of* gives the key of an example, 16 hex
+    digits; by default the hash of its texts. *heard* is called with the key and the losses that each row came with.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class GradientStore:
     def rows(
         self, examples: Sequence[Example], compute: Compute, on_rows: Callable[[int], None] | None = None
     ) -> Float32[np.ndarray, "n d"]:
-        """Rows of examples, in order; those that are not there are computed, equal texts once, and kept by chunks.
+        """Return rows of examples, in order; missing rows are computed, equal texts once, and stored in chunks.
 
         Raises:
             ArtifactError: a block was altered, or one cannot be written.
@@ -125,12 +125,12 @@ class GradientStore:
         return self._gather(keys, fresh)
 
     def has(self, examples: Sequence[Example]) -> bool:
-        """Tell whether the rows of all these examples are there."""
+        """Return whether the rows of all these examples are stored."""
         self._look()
         return all(self._key_of(example) in self._found for example in examples)
 
     def _gather(self, keys: Sequence[str], fresh: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "n d"]:
-        """Rows in order, read block by block."""
+        """Return rows in order, read block by block."""
         found = np.empty((len(keys), self._dimension), np.float32)
         wanted: dict[Path, list[int]] = {}
         for place, key in enumerate(keys):
@@ -141,19 +141,19 @@ class GradientStore:
         for path, places in wanted.items():
             block, rows = _checked(path), [self._found[keys[place]][1] for place in places]
             found[places] = block["rows"][rows]
-            if self._heard is not None and "losses" in block:  # blocks of before have none
+            if self._heard is not None and "losses" in block:  # older blocks have none
                 parts = np.split(block["losses"], block["ends"][:-1])
                 self._tell([keys[place] for place in places], [parts[row].copy() for row in rows])
         return found
 
     def _tell(self, keys: Sequence[str], losses: Sequence[Float32[np.ndarray, " r"]]) -> None:
-        """Hand on losses that came with rows, if they did."""
+        """Pass the losses of rows to *heard*, if there are any."""
         if self._heard is not None and losses:
             for key, own in zip(keys, losses, strict=True):
                 self._heard(key, own)
 
     def _look(self) -> None:
-        """Note blocks that were written since the last time, by whichever run."""
+        """Find blocks that were written since the last call, by any run."""
         if self._folder is None or not self._folder.is_dir():
             return
         remove_leftovers(self._folder)
@@ -185,7 +185,7 @@ class GradientStore:
 
 
 def _checked(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file whose name ends in the checksum of its bytes."""
+    """Read the arrays of a file whose name ends in the checksum of its bytes."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -196,7 +196,7 @@ def _checked(path: Path) -> dict[str, np.ndarray]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file whole; other processes may write the same one at the same time."""
+    """Write a file atomically; other processes may write the same file at the same time."""
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -208,7 +208,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def keep_arrays(folder: Path | None, key: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Keep arrays learnt from gradients, under the fingerprint of all that decides them."""
+    """Store arrays learnt from gradients, under the fingerprint of all that decides them."""
     if folder is not None:
         content = pack_arrays(arrays)
         path = folder / f"{key[:32]}-{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
@@ -216,7 +216,7 @@ def keep_arrays(folder: Path | None, key: str, arrays: Mapping[str, np.ndarray])
 
 
 def recall_arrays(folder: Path | None, key: str) -> dict[str, np.ndarray] | None:
-    """The arrays that :func:`keep_arrays` kept under a fingerprint; None without any. ArtifactError if altered."""
+    """Read the arrays that :func:`keep_arrays` stored under a key; None without any (ArtifactError: altered)."""
     kept = [] if folder is None else sorted(folder.glob(f"{key[:32]}-*.safetensors"))
     if not kept:
         return None
@@ -225,12 +225,12 @@ def recall_arrays(folder: Path | None, key: str) -> dict[str, np.ndarray] | None
 
 
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Arrays as the bytes of a safetensors file."""
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})  # it writes memory as it lies
+    """Return arrays as the bytes of a safetensors file."""
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})  # save ignores strides
 
 
 def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """Arrays from the bytes of :func:`pack_arrays`."""
+    """Read arrays from the bytes of :func:`pack_arrays`."""
     return load(content)
 
 
@@ -239,19 +239,19 @@ def _altered(path: Path) -> ArtifactError:
 
 
 def chunk_rows(dimension: int) -> int:
-    """Number of rows of *dimension* numbers that are held at a time."""
+    """Return how many rows of *dimension* numbers are computed at a time."""
     return max(1, min(CHUNK, NUMBERS // max(1, dimension)))
 
 
 def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
-    """Cut examples, or other things, into chunks of at most *size*."""
+    """Divide examples, or other items, into chunks of at most *size*."""
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def by_chunks(
     examples: Sequence[Example], dimension: int, make: Callable[[Sequence[Example]], np.ndarray]
 ) -> Float32[np.ndarray, "n d"]:
-    """Features of examples made chunk by chunk, so that memory beside the result does not grow with their number."""
+    """Compute features chunk by chunk, so that memory beside the result does not grow with the number of examples."""
     found = np.empty((len(examples), dimension), np.float32)
     size = chunk_rows(dimension)
     for first in range(0, len(examples), size):
@@ -260,21 +260,21 @@ def by_chunks(
 
 
 STATE = "state.safetensors"
-"""Name of the arrays in the folder of an index."""
+"""Name of the arrays' file in the folder of an index."""
 KEY, READER = "key", "reader"
-"""Names of the fingerprints of what decides the arrays, and of the LM, among the arrays; older ones lack the second."""
+"""Names, among the arrays, of two fingerprints: of all that decides them, and of the LM, which older files lack."""
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
-"""Learnt arrays by name, and the fingerprint of all that decides them."""
+"""Learnt arrays by name, with these fingerprints."""
 
 S = TypeVar("S", bound=Settings)
 
 
 class LearnsArrays(MethodAttributor[S], SlowFit):
-    """A method whose :meth:`fit` learns arrays; an index keeps them, and a store lets other indexes find them."""
+    """A method whose :meth:`fit` learns arrays; an index keeps them, and a store shares them with other indexes."""
 
     made_of_learnt: ClassVar[tuple[str, ...]] = ()
-    """Names of cached properties that are made of the arrays."""
+    """Names of cached properties that are computed from the arrays."""
 
     _learnt: Arrays | None = None
 
@@ -284,24 +284,24 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
         """The fingerprint of the LM that reads examples, 64 hex digits."""
 
     def recall_or_learn(self, folder: Path | None, key: str, learn: Callable[[], Arrays]) -> None:
-        """Take the arrays that a run kept in a store under the fingerprint of all that decides them, or learn them."""
+        """Load the arrays stored under *key*, the fingerprint of all that decides them, or learn and store them."""
         self._learnt = recall_arrays(folder, key)
         if self._learnt is None:
-            # laid out as they are when they are read back, since products round by layout on some processors
+            # laid out as they will be when read back, since on some processors products round by layout
             arrays = {name: np.ascontiguousarray(array) for name, array in learn().items()}
             self._learnt = with_key(arrays, key)
             keep_arrays(folder, key, self._learnt)
         self.take_learnt(with_key(self._learnt, self.reader, READER))
 
     def take_learnt(self, arrays: Arrays) -> None:
-        """Take arrays, and drop what was made of those of an earlier corpus."""
+        """Take arrays, and drop cached properties that were computed from earlier ones."""
         self._learnt = arrays
         for cached in self.made_of_learnt:
             self.__dict__.pop(cached, None)
 
     @property
     def learnt_key(self) -> str:
-        """The fingerprint of all that decides the arrays; another where the LM is not the one of then."""
+        """The fingerprint of all that decides the arrays; another one if the LM has changed since they were learnt."""
         arrays = self._fitted()
         key, known = (arrays[name].tobytes().hex() if name in arrays else "" for name in (KEY, READER))
         return key if known in ("", self.reader) else json_digest([key, self.reader])
@@ -317,20 +317,20 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
 
 
 QUERY_NUMBERS = 2**29
-"""Numbers of queries that are held at a time, 2 GiB; for more queries the examples pass several times."""
+"""Numbers of queries that are held at a time, 2 GiB; for more queries the examples are read several times."""
 
 
 class ScoresByParts(LearnsArrays[S], DirectAttributor):
-    """A method that learns arrays and scores examples as they pass, for as many queries at a time as memory holds."""
+    """A method that learns arrays and scores examples directly, for as many queries at a time as fit in memory."""
 
     @property
     @abstractmethod
     def at_once(self) -> int:
-        """Queries whose numbers are held at a time."""
+        """Number of queries that fit in memory."""
 
     @abstractmethod
     def scorer(self, queries: Sequence[Example]) -> QueryScorer:
-        """Return what scores training examples for some queries."""
+        """Return a function that scores training examples for some queries."""
 
     def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
         self._fitted()
@@ -341,7 +341,7 @@ class ScoresByParts(LearnsArrays[S], DirectAttributor):
     def score(
         self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
     ) -> Float32[np.ndarray, "n q"]:
-        """Influence scores; an example that was scored for a query before comes from the store."""
+        """Return influence scores, from the store if an example was scored for a query before."""
         found = np.zeros((len(train), len(queries)), np.float32)
         for part, score in self.scorers(queries):
             found[:, part] = score(train, on_rows if part.stop >= len(queries) else None)
@@ -349,22 +349,22 @@ class ScoresByParts(LearnsArrays[S], DirectAttributor):
 
 
 def with_key(arrays: Arrays, key: str, name: str = KEY) -> Arrays:
-    """Arrays with a fingerprint, hex digits, among them."""
+    """Add a fingerprint, given as hex digits, to arrays."""
     return {**arrays, name: np.frombuffer(bytes.fromhex(key), np.uint8)}
 
 
 QUERIES = "queries"
 
 Score = Callable[[Sequence[Example], Sequence[int]], Float32[np.ndarray, "n q"]]
-"""Scores of training examples for the queries at some places of a list."""
+"""Scores training examples for the queries at some places of a list."""
 
 
 class ScoreStore:
-    """Scores of examples for queries: equal keys promise equal scores.
+    """Scores of examples for queries on disk; scores with the same *key* are equal.
 
-    They are kept as the examples passed: a folder for each list of queries that was scored together. A list that shares
-    queries with an earlier one takes their scores from there, if that has all examples that are asked for; the others
-    are a list of their own. The folder is that of all recipes; None keeps nothing.
+    There is a folder for each list of queries that were scored together. A query of an earlier list takes its scores
+    from there, if that list has all wanted examples; the remaining queries become a list of their own. *folder* is the
+    directory of the whole store; None stores nothing.
     """
 
     def __init__(
@@ -376,7 +376,7 @@ class ScoreStore:
         self._lists: dict[str, tuple[list[str], GradientStore]] = {}
 
     def rows(self, train: Sequence[Example], score: Score, on_rows: OnRows | None = None) -> Float32[np.ndarray, "n q"]:
-        """Scores of training examples for all queries, in order; what is not there is computed and kept.
+        """Return scores of training examples for all queries, in order; missing scores are computed and stored.
 
         Raises:
             ArtifactError: a file was altered, or one cannot be written.
@@ -398,7 +398,7 @@ class ScoreStore:
         return np.stack([columns[key] for key in self._asked], axis=1) if columns else np.empty((len(train), 0), "f4")
 
     def _earlier(self) -> Iterator[tuple[list[str], GradientStore]]:
-        """Lists that share queries with this one, those with most of them first."""
+        """Yield stored lists that share queries with this one, the list with most shared queries first."""
         if self._folder is None or not self._folder.is_dir():
             return
         remove_leftovers(self._folder)

@@ -1,9 +1,8 @@
-"""Products of gradients token by token, map by map.
+"""Products of gradients, split over pairs of tokens.
 
 The gradient of a linear map is a sum over tokens, Σ_t g_t a_tᵀ, and so the product of two examples' gradients is a sum
-over pairs of their tokens, ⟨a_t, a_s⟩⟨g_t, g_s⟩ where nothing is between the gradients. The pairs of one map are two
-small matrices, multiplied number by number; no gradient of a token is formed unless curvature or a random projection is
-between them.
+over pairs of their tokens: Σ_ts ⟨a_t, a_s⟩⟨g_t, g_s⟩. For one map, all pairs are the elementwise product of two small
+matrices. The gradient of a single token is formed only if curvature or a sketch stands between the two gradients.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,35 +22,35 @@ from airrep.lm.model import TargetLM
 from airrep.shapes import Float, Float64, Int64
 
 Dual: TypeAlias = Callable[[Float64[np.ndarray, "t d"]], Float64[np.ndarray, "t d"]]
-"""A linear map of features, row by row."""
+"""A linear map of features, applied to each row."""
 
 NUMBERS = 2**22
 """Numbers of tokens' gradients that are held at a time, 16 MiB."""
 
 
 class SiteTokens(NamedTuple):
-    """Tokens that one linear map has read."""
+    """Inputs and output gradients of the tokens that one linear map has read."""
 
     tokens: Int64[Tensor, " t"] | None
-    """Their places in the document; None: all, in order."""
+    """Places of the tokens in the document; None: all tokens, in order."""
     inputs: Float[Tensor, "t i"]
     gradients: Float[Tensor, "t o"]
 
 
 class Pairing(Protocol):
-    """Multiplies tokens of a query with tokens of training examples, at one linear map after another."""
+    """Multiplies tokens of a query with tokens of training examples, one linear map after another."""
 
     def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Return what of a map's inputs is multiplied."""
+        """Transform a map's inputs, for instance by projection, before they are multiplied."""
 
     def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
-        """Return what of the gradients of its outputs is multiplied."""
+        """Transform the gradients of a map's outputs before they are multiplied."""
 
     def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
         """Take the query's tokens, *count* in all, by the names of the maps."""
 
     def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
-        """Products of all tokens of the query with those of others that a map has read."""
+        """Multiply all tokens of the query with the training tokens that a map has read."""
 
 
 def token_products(
@@ -64,14 +63,14 @@ def token_products(
     objective: Objective = "loss",
     reduction: Reduction = "mean",
 ) -> list[Float64[np.ndarray, "q t"]]:
-    """Products of each token of one query with each token of each training example, summed over the maps.
+    """Multiply each token of one query with each token of each training example, and add up over the maps.
 
-    Row t and column s stand for places of tokens, at which maps read and gradients come back; without the last place,
-    which predicts nothing, so that no gradient comes back there. The sum over all pairs is the product of the examples'
-    gradients, as the pairing multiplies them; 0 where that is not finite, as for scores.
+    Row t and column s stand for the tokens that maps read, without the last one, which predicts nothing and has no
+    gradient. The sum over all pairs is the product of the examples' gradients, as the pairing multiplies them; all are
+    0 for an example whose products are not finite, as its score is.
 
     Raises:
-        ConfigError: a map does not tell which of the tokens it reads.
+        ConfigError: a map does not show which tokens it reads.
     """
     (count,) = query.lengths.tolist()
     held = _QueryTokens(pairing)
@@ -88,12 +87,12 @@ def token_products(
 
 
 def predicted(lm: TargetLM, examples: Sequence[Example]) -> list[Stretches]:
-    """Where the tokens stand that the places of each example's tokens predict: those behind the first."""
+    """Return where the predicted tokens of each example stand: all tokens after the first."""
     return [Stretches(each.starts[1:], each.stops[1:]) for each in lm.chat.token_places(examples)]
 
 
 class _QueryTokens:
-    """Holds what every map reads and gets of the one document that passes."""
+    """Reader that holds the inputs and output gradients of one document at every map."""
 
     def __init__(self, pairing: Pairing) -> None:
         self._pairing = pairing
@@ -117,13 +116,13 @@ class _QueryTokens:
 
 
 class _PairedTokens:
-    """Adds up the products of a query's tokens with those of the documents that pass."""
+    """Reader that adds up the products of a query's tokens with the tokens of documents."""
 
     def __init__(self, pairing: Pairing, count: int) -> None:
         self._pairing, self._count = pairing, count
         self._places: DocumentPlaces | None = None
         self.total = torch.empty(0)
-        """``(q, t)`` float64: of the last batch, its documents' tokens in order."""
+        """``(q, t)`` float64, for the last batch, with its documents' tokens in order."""
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Hold the inputs."""
@@ -153,16 +152,16 @@ def _check_known(site: Site, places: DocumentPlaces) -> None:
 
 
 def in_document(rows: Float[Tensor, "t n"], tokens: Int64[Tensor, " t"] | None, count: int) -> Float[Tensor, "count n"]:
-    """Rows of some tokens of a document as rows of all, zeros for the others."""
+    """Spread rows of some tokens of a document over rows of all its tokens, zeros for the others."""
     return rows if tokens is None else rows.new_zeros(count, rows.shape[1]).index_copy_(0, tokens, rows)
 
 
 class Projected:
-    """Multiplies projected gradients, as they are or as a method makes features of them.
+    """Multiplies projected gradients, or the features that a method makes of them.
 
-    *sites* are the linear maps, in the order of features; *projections* the small matrices, None for whole gradients,
-    brought to a *device*. *finish* makes features of a map's projected gradients; *dual* is K of a score φ(x)ᵀ K φ(z),
-    applied to features ``(t, d)`` of all maps side by side. None: they stay as they are, and K is 1.
+    *sites* are the linear maps, in the order of features; *projections* the matrices on a *device*, None for
+    unprojected gradients. *finish* turns a map's projected gradients into features; None: they are the features.
+    *dual* is K of a score φ(x)ᵀ K φ(z), applied to features ``(t, d)`` of all maps side by side; None: K is I.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class Projected:
         return gradients if self._matrices is None else gradients @ self._matrices[site.pool][1].to(gradients.dtype)
 
     def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
-        """Hold the tokens; or, where something is between the gradients, what multiplies others' for each token."""
+        """Hold the tokens; with *finish* or *dual*, also the matrix that multiplies other gradients, for each token."""
         self._held, self._count = query, count
         if self._finish is None and self._dual is None:
             return
@@ -204,7 +203,7 @@ class Projected:
         self._between = dict(zip((site.name for site in self._sites), map(self._back, self._sites, rows), strict=True))
 
     def _of_tokens(self, site: Site, inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Tensor:
-        """Features of each token at one map, ``(t, w)``."""
+        """Return the features of each token at one map, ``(t, w)``."""
         each = outer_products(inputs, gradients)
         if self._finish is None:
             return each
@@ -218,10 +217,10 @@ class Projected:
         return self._finish.back(site, rows)
 
     def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
-        """Multiply two small matrices; or, if something is between the gradients, multiply what is held."""
+        """Multiply inputs and gradients elementwise; with *finish* or *dual*, multiply by the held matrices."""
         if site.name in self._between:
             held = self._between[site.name]
-            if held.shape[0] > held.shape[2]:  # the outer products of tokens are smaller than what else is between
+            if held.shape[0] > held.shape[2]:  # the outer products need less memory than the other order
                 outer = (outer_products(*some).T for some in in_parts(inputs, gradients))
                 return torch.cat([held.flatten(1) @ each for each in outer], dim=1)
             step = max(1, NUMBERS // (held.shape[1] * max(held.shape[2], len(inputs))))
@@ -231,17 +230,17 @@ class Projected:
 
 
 def between(held: Float[Tensor, "q o i"], inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Tensor:
-    """g_tᵀ M_q a_t of each matrix and each token, ``(q, t)``."""
+    """Return g_tᵀ M_q a_t for each matrix M_q and each token t, ``(q, t)``."""
     found: Tensor = ((held.flatten(0, 1) @ inputs.T).unflatten(0, held.shape[:2]) * gradients.T).sum(1)
     return found
 
 
 def outer_products(inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Float[Tensor, "t oi"]:
-    """g_t a_tᵀ of each token, as one row."""
+    """Return g_t a_tᵀ of each token, as one row."""
     return (gradients[:, :, None] * inputs[:, None, :]).flatten(1)
 
 
 def in_parts(inputs: Tensor, gradients: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Tokens, so many at a time that their gradients are held."""
+    """Yield tokens, as many at a time as have at most :data:`NUMBERS` numbers in their gradients."""
     step = max(1, NUMBERS // (inputs.shape[1] * gradients.shape[1]))
     yield from zip(inputs.split(step), gradients.split(step), strict=True)

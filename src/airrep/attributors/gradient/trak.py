@@ -29,6 +29,7 @@ class _Learnt(NamedTuple):
     inverses: tuple[Float[np.ndarray, "d d"], ...]
     """(F + λI)⁻¹ at each of the weights, times the scale."""
     scale: float
+    """Factor that brings training features into the range of float16."""
     train: str
     """Fingerprint of the training corpus, as the LM reads it."""
 
@@ -36,9 +37,9 @@ class _Learnt(NamedTuple):
 class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
     """φ_train(z) = (F + λI)⁻¹ g(z) · (1 − p(z)) and φ_query(x) = g(x), with F = (1/n) Σ g gᵀ over the corpus.
 
-    g is the projected gradient of minus the log odds of the response, log p − log(1 − p) for each of its tokens, and p
-    the chance of these tokens (TRAK, Eq. 13 to 16). With several checkpoints, products and 1 − p are averaged by
-    themselves. Both sides carry a factor that makes training features fit float16; their product does not see it.
+    g is the projected gradient of minus the log odds of the response, log p − log(1 − p) for each of its tokens, and
+    1 − p the mean over these tokens (TRAK, Eq. 13 to 16). With several checkpoints, the products and 1 − p are each
+    averaged. Training features are scaled to fit float16, and query features inversely, so scores stay the same.
     """
 
     name = "trak"
@@ -60,10 +61,10 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
         return json_digest({"method": self.name, **self.recipe, **own, "weights": weights, "train": train})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Add up the Fisher matrix over the corpus, whose gradients are in the store afterwards.
+        """Add up the Fisher matrix over the corpus; its gradients are stored on the way.
 
         Raises:
-            ConfigError: too many features for such matrices.
+            ConfigError: there are too many features for Fisher matrices.
             TrainingError: all gradients are zero.
         """
         super().fit(train)
@@ -90,7 +91,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
         return by_chunks(examples, dimension, lambda part: self._train_features(part, on_rows))
 
     def _train_features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
-        # in float64, since the inverse's large numbers cancel where a gradient is like those of the corpus
+        # in float64, since the inverse's large numbers cancel for gradients like the corpus's
         found = list(self.at_all(examples, on_rows))
         pairs = zip(found, self._fitted().inverses, strict=True)
         rows: np.ndarray = np.concatenate([g.rows.astype(np.float64) @ inverse for g, inverse in pairs], axis=1)

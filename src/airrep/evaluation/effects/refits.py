@@ -46,7 +46,7 @@ class After(NamedTuple):
 
 @dataclass(frozen=True)
 class Running:
-    """Where fine-tunes run, how often a failed one is tried again, and who is told of each."""
+    """Engine, retries and progress callback of fine-tunes."""
 
     engine: Engine | None = None
     retries: int = 2
@@ -76,7 +76,7 @@ class Refits:
             "fine_tune": fine_tune.model_dump(mode="json"),
             **rendering_of(first.lm, train, queries),
         }
-        """JSON values that decide losses, beside the texts."""
+        """JSON values that, together with the texts, decide the losses."""
         self._refuse(list(queries), "queries")
 
     def _refuse(self, examples: Sequence[Example], what: str) -> None:
@@ -91,7 +91,7 @@ class Refits:
     def losses(self, sets: Sequence[Rows], folder: Path, *, seeds: int, seed: int) -> After:
         """Fine-tune on each set, in the order of its rows; all with the same seeds, so that orders are alike.
 
-        What is finished lies in *folder*: the same call goes on there. TrainingError: a fine-tune failed.
+        *folder* keeps finished fine-tunes: the same call resumes there. TrainingError: a fine-tune failed.
         """
         if self._loaded is not None:
             self._refuse(list(self.train.take(np.unique(np.concatenate(sets)))), "training examples")
@@ -127,10 +127,10 @@ class Refits:
 def against_random(
     found: Float64[np.ndarray, " q"], random: Float64[np.ndarray, "q r"], resamples: int, seed: int
 ) -> tuple[Float64[np.ndarray, " q"], Estimate]:
-    """Return what was found of each query less its mean over the random draws; the mean over queries with its interval.
+    """Subtract each query's mean over random draws from *found*; also return the mean over queries with its interval.
 
-    The draws are a sample too, and the same for all queries: each end is the root of the summed squares of the
-    bootstrap's over queries and of Student's t over the draws.
+    The draws are a sample too, which all queries share. So each half of the interval is √(b² + t²), with b from the
+    bootstrap over queries and t from Student's t over the draws.
     """
     from scipy import stats
 
@@ -147,16 +147,16 @@ def against_random(
 
 
 class EffectStudy:
-    """An evaluation by fine-tunes on what indexes name, checked."""
+    """An evaluation by fine-tunes on the examples that indexes name, with checked arguments."""
 
     measure: ClassVar[Literal["drop", "trace"]]
     subject: str
-    """Digest of all that results depend on but the indexes: rows of equal subjects can be paired."""
+    """Digest of all that decides results, without the indexes: rows of equal subjects can be paired."""
     request: Mapping[str, Any]
     """All that decides the result, as JSON values."""
 
     def __init__(self, indexes: IndexesLike, queries: CorpusLike) -> None:
-        """Open the indexes and read the queries; nothing is scored (ConfigError: no index, or one query alone)."""
+        """Open the indexes and read the queries; nothing is scored (ConfigError: no index, or only one query)."""
         self.indexes, self.queries = named_indexes(indexes, "evaluate"), as_corpus(queries, "queries")
         if not self.indexes:
             raise ConfigError("evaluate: no index is given. Give at least one.")
@@ -170,7 +170,7 @@ class EffectStudy:
         return Corpus(pa.concat_tables([shard.examples.table for shard in self.indexes[0][1].shards]))
 
     def decide(self, pool: TrainingPool, resamples: int, **decisive: Any) -> None:
-        """Set subject and request."""
+        """Set :attr:`subject` and :attr:`request`."""
         of_data = {"measure": self.measure, "queries": self.queries.fingerprint, "pool": pool.fingerprint}
         self.subject = json_digest(of_data | decisive)
         indexes = [index.fingerprint for _, index in self.indexes]
@@ -179,14 +179,14 @@ class EffectStudy:
     def row(
         self, place: int, estimate: Mapping[str, Any], values: np.ndarray, gap: Difference | None, more: dict[str, Any]
     ) -> Row:
-        """The row of one index: its estimate as JSON, its values by query, and the difference to the first row."""
+        """Make one index's row from its estimate as JSON, its values by query, and its difference to the first row."""
         name, index = self.indexes[place]
         low, high = estimate["interval"]
         told: dict[str, Any] = {"cost": cost_of(index), "caution": index.attributor.caution, "more": more}
         return Row(name, index.method, estimate["value"], (low, high), values, difference=gap, **told)
 
     def evaluation(self, rows: Sequence[Row], facts: Mapping[str, Any]) -> Evaluation:
-        """The evaluation of these rows."""
+        """Make the evaluation of these rows."""
         keys = tuple(("", query.id) for query in self.queries)
         facts = {**facts, "distinct_queries": len(np.unique(self.queries.content_hashes))}
         return Evaluation(self.measure, tuple(rows), keys, self.subject, facts=facts, request=self.request)
@@ -213,7 +213,7 @@ class DropSettings(Settings):
     @field_validator("drop", mode="before")
     @classmethod
     def _several(cls, drop: Any) -> Any:
-        """One number, several, or a text with commas between them."""
+        """Accept one number, several, or a text with commas between them."""
         given = drop.split(",") if isinstance(drop, str) else drop if isinstance(drop, list | tuple) else [drop]
         found = tuple(count_or_share(one) for one in given)
         if not found or len(set(found)) < len(found):
@@ -226,7 +226,7 @@ class Drop(EffectStudy):
 
     The LM is fine-tuned on the pool without the k examples that an index ranks first for a query, and on the pool
     without k random ones. The value is the mean over queries of the rise of the query's loss against the random sets,
-    in nats per response token: above 0 if the examples had helped more than random ones. Training examples with the
+    in nats per response token: above 0 if the top examples had helped more than random ones. Training examples with the
     texts of queries are left out.
 
     Example:
@@ -249,9 +249,9 @@ class Drop(EffectStudy):
     ) -> None:
         """Read the texts of the indexes, and load the LM; nothing is scored or fine-tuned.
 
-        Indexes and the LM are as of :func:`airrep.evaluation.select.evaluate_selection`.
+        Indexes and the LM are given as in :func:`airrep.evaluation.select.evaluate_selection`.
 
-        ConfigError: a setting that does not fit, more examples to drop than half of the pool, or one query alone.
+        ConfigError: a setting that does not fit, more examples to drop than half of the pool, or only one query.
         DataError: other examples in some index, or a text that the LM cannot read.
         """
         super().__init__(indexes, queries)
@@ -270,7 +270,7 @@ class Drop(EffectStudy):
     def run(self, out: str | Path | None = None, *, replace: bool = False) -> Evaluation:
         """Rank, fine-tune, compare; with *out* the losses are kept beside it until the evaluation is written.
 
-        The same call goes on with them. ArtifactError: another process writes there, or another request was left
+        The same call resumes with them. ArtifactError: another process writes there, or another request was left
         unfinished there. TrainingError: a fine-tune failed.
         """
         tops = [self._top(index, pool) for (_, index), pool in zip(self.indexes, self._pools, strict=True)]
@@ -293,7 +293,7 @@ class Drop(EffectStudy):
         return self.evaluation(rows, self._facts(after, control, len(sets)))
 
     def _top(self, index: Index, pool: TrainingPool) -> np.ndarray:
-        """Places in the pool of each query's top examples, best first, ``(q, k)``."""
+        """Return the places in the pool of each query's top examples, best first, ``(q, k)``."""
         found = top_k(index.ask(self.queries), max(self.counts), keep=pool.keep).rows
         places: np.ndarray = np.searchsorted(self._rows, pool.rows_in(self._pools[0], found))
         return places
@@ -314,7 +314,7 @@ class Drop(EffectStudy):
         return self.row(place, more[f"top_{self.counts[0]}"], rises[0], gap, more)
 
     def _facts(self, after: After, control: Sequence[np.ndarray], sets: int) -> dict[str, Any]:
-        """Facts on all rows; ``random`` has each size's mean loss without random examples, and its deviation."""
+        """Return facts on all rows; ``random`` has, for each size, mean and deviation of losses without random ones."""
         return {
             **self._refits.facts,
             "drop": self.counts,
@@ -334,7 +334,7 @@ class Drop(EffectStudy):
 
 
 def _count(asked: int | str, n: int) -> int:
-    """Examples to drop from a pool of n (ConfigError: none, or more than half)."""
+    """Return the number of examples to drop from a pool of n (ConfigError: none, or more than half)."""
     k = count_of(asked, n)
     if not 1 <= k <= n // 2:
         raise ConfigError(

@@ -26,11 +26,11 @@ from airrep.scoring.asked import score_blocks
 from airrep.scoring.topk import top_k
 
 REACHES = (1, 10, 100)
-"""Numbers k of which recall@k is told, those below the pool's size."""
+"""Numbers k for recall@k; only those below the pool's size are used."""
 CELLS = 2**26
 """Scores that are held at once: bounds memory, does not change results."""
 RANDOM = 5
-"""Random examples to step on, for each of the top ones."""
+"""Random examples to step on, in multiples of the number of top examples."""
 
 
 class TraceSettings(Settings):
@@ -52,18 +52,18 @@ class _Found(NamedTuple):
     """The examples that one index found."""
 
     measured: dict[str, np.ndarray]
-    """Reciprocal ranks and recalls by name, each ``(q,)``; NaN of queries without a fact."""
+    """Reciprocal ranks and recalls by name, each ``(q,)``; NaN for queries without a fact."""
     top: np.ndarray
-    """Rows of the first index in each query's top, ``(q, k)``; empty without an LM."""
+    """Each query's top examples as rows of the first index, ``(q, k)``; empty without an LM."""
 
 
 class Trace(EffectStudy):
     """How early an index ranks the training examples that taught each query's fact.
 
     The value is the mean over queries of the reciprocal rank of the first such example (MRR); recall@k is the share of
-    them among the top k. Equal scores go by row. With an LM also the tail patch: the LM takes one step on each of the
-    top examples alone, from its base weights, and the rise of the log probability of the query's answer, per token, is
-    compared with that by random examples. A query without a fact is left out and counted.
+    these examples in the top k. Equal scores rank by row. With an LM the tail patch is measured too: the LM takes one
+    step on each top example alone, from its base weights, and the rise of the log probability of the query's answer,
+    per token, is compared with the rise by a step on random examples. A query without a fact is left out and counted.
 
     Example:
         >>> from airrep.evaluation.effects.trace import Trace
@@ -85,10 +85,10 @@ class Trace(EffectStudy):
     ) -> None:
         """Read the texts of the indexes, and load the LM, if there is one; nothing is scored or fine-tuned.
 
-        Indexes and the LM are as of :func:`airrep.evaluation.select.evaluate_selection`; of *fine_tune* its rate,
-        decay and the like count.
+        Indexes and the LM are given as in :func:`airrep.evaluation.select.evaluate_selection`. Epochs, schedule and
+        warm-up of *fine_tune* have no effect.
 
-        ConfigError: a setting that does not fit, or one query alone. DataError: no query has a fact, an id or fact that
+        ConfigError: a setting that does not fit, or only one query. DataError: no query has a fact, an id or fact that
         no training example has, or other examples in some index.
         """
         super().__init__(indexes, queries)
@@ -121,7 +121,7 @@ class Trace(EffectStudy):
         self.decide(self._pools[0], chosen.resamples, **decisive)
 
     def _teachers_in(self, pool: TrainingPool) -> list[Rows]:
-        """Rows of one index that taught each query (DataError: nobody has a named id or fact)."""
+        """Return one index's rows that taught each query (DataError: no example has a named id or fact)."""
         rows: dict[str, list[int]] = {}
         for row in np.sort(pool.order).tolist():
             if (value := pool.values[row]) is not None:
@@ -159,7 +159,7 @@ class Trace(EffectStudy):
     def _patched(
         self, refits: Refits, found: Sequence[_Found], out: str | Path | None, *, replace: bool
     ) -> list[tuple[np.ndarray, Estimate]]:
-        """Measure each index's gain by one step on a top example beyond a random one: by query, and the mean."""
+        """Measure each index's gain of a step on a top example over a random one: per query, and the mean."""
         order = np.sort(self._pools[0].order)
         chance = stream(self._settings.seed, "trace", "random")
         random = chance.choice(order, min(len(order), RANDOM * self._settings.count), replace=False)
@@ -197,7 +197,7 @@ class Trace(EffectStudy):
         )
 
     def _facts(self) -> dict[str, Any]:
-        """Facts on all rows; ``taught_by`` is the least and the greatest number of examples behind a query."""
+        """Return facts on all rows; ``taught_by`` is the least and the greatest number of examples behind a query."""
         n, counts = len(self._pools[0].order), [len(rows) for rows in self._teachers[0] if len(rows)]
         by_count = {count: _chance_of_first(count, n) for count in set(counts)}
         chance = float(np.mean([by_count[count] for count in counts]))
@@ -216,7 +216,7 @@ class Trace(EffectStudy):
 
 
 def _named_by(value: str | None) -> list[str]:
-    """Ids or facts in a field's value: a list as JSON, or one text; none of a query without."""
+    """Return the ids or facts in a field's value: a JSON list, or one text; none if there is no value."""
     if not value:
         return []
     if value.startswith("["):
@@ -229,7 +229,7 @@ def _named_by(value: str | None) -> list[str]:
 
 
 def _ranks(index: Index, queries: Corpus, pool: TrainingPool, teachers: Sequence[Rows]) -> Iterator[np.ndarray]:
-    """Ranks, from 1 on, of each query's teachers among the examples that may be ranked; equal scores go by row."""
+    """Yield the ranks, from 1, of the examples that taught each query, among all that may be ranked; ties by row."""
     rows = np.sort(pool.order)
     step = max(1, CELLS // max(1, len(pool.hashes)))
     for start in range(0, len(queries), step):
@@ -243,7 +243,7 @@ def _ranks(index: Index, queries: Corpus, pool: TrainingPool, teachers: Sequence
 
 
 def _chance_of_first(count: int, n: int) -> float:
-    """Mean reciprocal rank of the first of *count* among n examples in a random order.
+    """Return the expected reciprocal rank of the first of *count* among n examples in a random order.
 
     P(first at r) = C(n − r, count − 1) / C(n, count), as a running product from count / n on.
     """

@@ -30,11 +30,11 @@ from airrep.shapes import Float, Float32
 Side: TypeAlias = Literal["train", "queries"]
 
 NUMBERS = 2**24
-"""Numbers of whole gradients that are held at a time, 64 MiB."""
+"""Numbers of unprojected gradients that are held at a time, 64 MiB."""
 
 
 class AdamMoments(NamedTuple):
-    """Adam's moments of one weight at the end of the warm-up, and its settings."""
+    """Adam's moments of one weight tensor at the end of the warm-up, and Adam's settings."""
 
     first: Float[Tensor, " w"]
     second: Float[Tensor, " w"]
@@ -42,7 +42,7 @@ class AdamMoments(NamedTuple):
     epsilon: float
 
     def corrected(self, gradients: Float[Tensor, "n w"]) -> Float[Tensor, "n w"]:
-        """The direction of Adam's next step if each gradient g were the next: m' / √(v' + ε).
+        """Return the direction of Adam's next step for each gradient g: m' / √(v' + ε).
 
         m' = β₁ m + (1 − β₁) g, v' = β₂ v + (1 − β₂) g². As in LESS's published code, moments are not divided by
         1 − βᵗ, and ε is inside the root.
@@ -55,7 +55,7 @@ class AdamMoments(NamedTuple):
 class LessAttributor(ReadsWarmup[LessSettings]):
     """φ_train(z) = Π Γ(∇ℓ(z)) and φ_query(x) = Π ∇ℓ(x), scaled to length 1.
 
-    ∇ℓ is the gradient of an example's loss with respect to all numbers of the adapters, Γ corrects it by Adam's moments
+    ∇ℓ is the gradient of an example's loss with respect to all weights of the adapters, Γ corrects it by Adam's moments
     (:meth:`AdamMoments.corrected`), and Π is the random projection of
     :class:`airrep.attributors.gradient.projection.RandomProjection`. An example whose gradient is zero or not finite
     has features of zero.
@@ -82,7 +82,7 @@ class LessAttributor(ReadsWarmup[LessSettings]):
         return self.warmup.adapter
 
     def prepare(self, lm: TargetLM) -> None:
-        """Put the adapters in place (ConfigError: they do not fit)."""
+        """Load the adapters into the LM (ConfigError: they do not fit)."""
         load_adapters(lm.model, self._adapter)
         if self.warmup.manifest["reading"].get("loss") in REFERRED:
             lm.earlier = self._base
@@ -116,7 +116,7 @@ class LessAttributor(ReadsWarmup[LessSettings]):
 
     @cached_property
     def _recipe(self) -> dict[str, object]:
-        """The fields of a fingerprint that decide features, but for the precision."""
+        """The fields of the fingerprint; only the precision is left out of what decides features."""
         files = {name: file_digest(self._adapter / name) for name in (ADAPTER_CONFIG, ADAPTER, MOMENTS)}
         chosen = self.warmup.fine_tune
         return {
@@ -140,7 +140,7 @@ class LessAttributor(ReadsWarmup[LessSettings]):
         return self._features("queries", examples, on_rows)
 
     def _features(self, side: Side, examples: Sequence[Example], on_rows: OnRows | None) -> DenseFeatures:
-        """Unit rows of projected gradients, from the store or computed."""
+        """Return projected gradients of length 1, from the store or computed now."""
         if side not in self._stores:
             key = json_digest({**self._recipe, **self.execution, "side": side})
             folder, dimension = store_folder(self._settings.store), self._settings.dimension
@@ -165,7 +165,7 @@ class LessAttributor(ReadsWarmup[LessSettings]):
 
 
 class _AdapterReader:
-    """Projects each document's whole gradient, site after site, a few documents at a time."""
+    """Reader that projects each document's whole gradient, site after site, a few documents at a time."""
 
     def __init__(self, sketch: RandomProjection, adam: Mapping[str, AdamMoments] | None) -> None:
         self._sketch = sketch
@@ -174,7 +174,7 @@ class _AdapterReader:
 
     @property
     def projected(self) -> Float[Tensor, "count p"]:
-        """Projections of the last batch; zeros where the whole gradient was zero."""
+        """Projections of the last batch; zeros for a document whose whole gradient is zero."""
         return torch.where(self._seen[:, None], self._sums, 0.0)
 
     def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
@@ -183,7 +183,7 @@ class _AdapterReader:
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Add a site's share of the projections."""
-        if places.whole is not self._places:  # the first site of another batch
+        if places.whole is not self._places:  # the first site of a new batch
             self._places = places.whole
             self._sums = gradients.new_zeros(places.count, self._sketch.dimension)
             self._seen = torch.zeros(places.count, dtype=torch.bool, device=gradients.device)
@@ -192,7 +192,7 @@ class _AdapterReader:
         for first in range(0, places.count, step):
             part = slice(first, first + step)
             whole = torch.bmm(outputs[part], inputs[part]).flatten(1)
-            self._seen[part] |= whole.any(1)  # before Adam's moments, which make a zero gradient something else
+            self._seen[part] |= whole.any(1)  # before Adam's moments, which would make zero gradients nonzero
             if self._adam is not None:
                 whole = self._adam[site.name].corrected(whole)
             self._sums[part] += self._sketch.of(site.name, whole)

@@ -1,4 +1,4 @@
-"""Attribution by following a whole fine-tune by AdamW back."""
+"""Attribution by differentiating through a whole fine-tune with AdamW."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,11 +34,11 @@ from airrep.scoring.pooling import Pool
 from airrep.shapes import Float32, Float64
 
 NORM_EPSILON = 1e-6
-"""Torch adds this to the norm of the gradients before it divides by it."""
+"""``clip_grad_norm_`` of torch adds this to the norm of the gradients before dividing by it."""
 
 
 class AdamState(NamedTuple):
-    """Weights between two steps, and Adam's moments of them; each a tensor a parameter, all of one shape."""
+    """Weights between two steps, and Adam's moments: three lists with a tensor for each parameter, of its shape."""
 
     weights: list[Tensor]
     first: list[Tensor]
@@ -46,12 +46,12 @@ class AdamState(NamedTuple):
 
     @classmethod
     def zeros(cls, weights: Sequence[Tensor]) -> "AdamState":
-        """A state of zeros of the weights' shapes."""
+        """Return a state of zeros with the shapes of the weights."""
         return cls(*([torch.zeros_like(each) for each in weights] for _ in range(3)))
 
 
 class AdamStep(NamedTuple):
-    """Numbers that decide one step beside the gradients."""
+    """Everything that decides one step, except the state and the gradients."""
 
     settings: FineTuneSettings
     number: int
@@ -65,7 +65,7 @@ class AdamStep(NamedTuple):
         return one, two
 
     def _clipped(self, gradients: Sequence[Tensor]) -> tuple[float, float]:
-        """The norm of all gradients together, and what they are multiplied by."""
+        """Return the norm of all gradients together, and the factor that clipping multiplies them by."""
         norm = float(torch.stack([each.norm() for each in gradients]).norm())
         most = self.settings.clip
         return norm, 1.0 if most is None else min(1.0, most / (norm + NORM_EPSILON))
@@ -82,10 +82,10 @@ class AdamStep(NamedTuple):
             weight.addcdiv_(first, (second / two).sqrt_().add_(chosen.epsilon), value=-self.rate / one)
 
     def back(self, adjoint: AdamState, before: AdamState, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Carry an adjoint back over the step: from ∂L/∂(state behind it) to ∂L/∂(state before it), in place.
+        """Propagate an adjoint back through the step, in place: from ∂L/∂(state after) to ∂L/∂(state before).
 
-        Returns λ = ∂L/∂g of the gradients g, through which the weights also act: what is left to add to the weights'
-        part is λᵀ ∂g/∂θ. A weight whose gradients were all zero does not move, and hands nothing on.
+        Returns λ = ∂L/∂g for the step's gradients g. As g depends on the weights θ, the caller must still add λᵀ ∂g/∂θ
+        to the adjoint of the weights. Where all gradients so far were zero, ∂/∂v is taken as 0.
         """
         chosen, (one, two) = self.settings, self._corrections
         (beta, gamma), (norm, scale) = chosen.betas, self._clipped(gradients)
@@ -108,7 +108,7 @@ class AdamStep(NamedTuple):
     def _through_clip(
         self, found: list[Tensor], gradients: Sequence[Tensor], norm: float, scale: float
     ) -> list[Tensor]:
-        """From ∂L/∂(scaled gradients) to ∂L/∂(gradients): g c / (|g| + ε) also turns with |g|."""
+        """Return ∂L/∂g from ∂L/∂(clipped gradients): the clipped g c / (|g| + ε) also depends on |g|."""
         if scale == 1.0:
             return found
         along = float(torch.stack([(one * g).sum() for one, g in zip(found, gradients, strict=True)]).sum())
@@ -117,44 +117,45 @@ class AdamStep(NamedTuple):
 
 
 ADJOINTS = 4
-"""Tensors as large as the trained weights that are held of a query: three of its adjoint, and λ."""
+"""Tensors as large as the trained weights that are held for each query: three of its adjoint, and λ."""
 
 ONCE = ("derivative for", "double backward", "differentiate twice")
-"""Words of torch's errors that say that something has no second derivative."""
+"""Words in torch's errors for an operation without a second derivative."""
 
 
 class _Taken(NamedTuple):
-    """A step, the state before it and the gradients that it took."""
+    """A step, the state before it and its gradients."""
 
     step: AdamStep
     rows: Rows
+    """Examples of the step's batch."""
     guests: Rows
-    """Examples outside the run that are asked about here."""
+    """Examples outside the fine-tune whose slopes are computed at this step."""
     before: AdamState
     gradients: list[Tensor]
 
 
 class Replay:
-    """A fine-tune of an LM, done again: θ₀ → θ₁ → … → θ_T by AdamW, and followed back.
+    """A fine-tune of an LM, repeated: θ₀ → θ₁ → … → θ_T by AdamW, and then differentiated from end to start.
 
-    With example z weighed by w_z, step t lowers L_t = Σ_z w_z ℓ_z / R_t over its batch, R_t being the response tokens
-    of the batch. The influence of z on a query's loss ℓ_x(θ_T) is −∂ℓ_x/∂w_z at w = 1: to first order what the loss
-    rises by if z is left out, through all steps after those that had it. It is carried back from the end, one vector a
-    query as large as the weights and the moments (reverse-mode differentiation through the run; Maclaurin et al. 2015;
-    MAGIC, arXiv 2504.16430). A step asks for a product with the Hessian of L_t, and so for a second backward pass.
+    With weight w_z of example z, step t lowers L_t = Σ_z w_z ℓ_z / R_t over its batch, R_t being the number of response
+    tokens in the batch. The influence of z on a query's loss ℓ_x(θ_T) is −∂ℓ_x/∂w_z at w = 1. To first order, the loss
+    rises by it if z is left out, with the effects on all later steps. It is computed by reverse-mode differentiation
+    through the run, with one adjoint for each query, as large as weights and moments (Maclaurin et al. 2015; MAGIC,
+    arXiv 2504.16430). Each step needs a product with the Hessian of L_t, and so a second backward pass.
 
-    An example outside the run has a slope too, at w = 0: it joins one step drawn at random. With B_t of the run's n
-    examples in step t, it counts T |B_t| / n times there, so that it is in a batch of each epoch in the mean of draws.
+    An example outside the run has a slope too, at w = 0: it joins one random step t. With |B_t| of the run's n
+    examples in step t, it counts T |B_t| / n times there, which in the mean of draws is one batch in each epoch.
 
-    States are kept at every ⌈√T⌉th step, on disk, and those between are made again when their turn comes.
+    States are stored on disk at every ⌈√T⌉th step; the states between are computed again when they are needed.
     """
 
     def __init__(
         self, lm: TargetLM, documents: Documents, settings: FineTuneSettings, seed: int, members: Rows | None = None
     ) -> None:
-        """Take the LM as it is before the fine-tune; *seed* is that of :meth:`TargetLM.fine_tune`.
+        """Take the LM before the fine-tune; *seed* is that of :meth:`TargetLM.fine_tune`.
 
-        *members* are the documents of the run, ascending; None: all.
+        *members* are the rows of the documents in the fine-tune, ascending; None: all.
         """
         self._lm, self._documents, self._settings, self._seed = lm, documents, settings, seed
         self._members = np.arange(len(documents)) if members is None else members
@@ -169,9 +170,9 @@ class Replay:
 
     @torch.inference_mode(False)
     def influence(self, queries: Documents, on_step: Callable[[], None] | None = None) -> Float64[np.ndarray, "n q"]:
-        """Influence of each training example on each query's loss, in nats; higher = more helpful.
+        """Return the influence of each training example on each query's loss, in nats; higher = more helpful.
 
-        *on_step* is called after each step that is done, and after each that is followed back.
+        *on_step* is called after each step of the fine-tune, and after each step of the way back.
 
         Raises:
             ConfigError: the LM's code has no second derivative.
@@ -181,7 +182,7 @@ class Replay:
         try:
             with (
                 lm.training(self._settings, self._seed),
-                sdpa_kernel(SDPBackend.MATH),  # whose backward pass can be differentiated
+                sdpa_kernel(SDPBackend.MATH),  # its backward pass can be differentiated
                 TemporaryDirectory(prefix="airrep-run-") as folder,
             ):
                 parameters = [each for each in lm.model.parameters() if each.requires_grad]
@@ -198,7 +199,7 @@ class Replay:
         return found
 
     def _forward(self, parameters: list[Tensor], states: "_States", tell: Callable[[], None]) -> None:
-        """Do the fine-tune; keep the first state of each stretch, and the last of all."""
+        """Repeat the fine-tune; store the first state of each stretch, and the last state."""
         state = AdamState.zeros(parameters)._replace(weights=[each.data for each in parameters])
         for step, rows in self._steps:
             if step.number % states.stride == 0:
@@ -208,7 +209,7 @@ class Replay:
         states.keep(len(self._steps), state)
 
     def _backward(self, parameters: list[Tensor], states: "_States") -> Iterator[_Taken]:
-        """The steps from the last to the first, the parameters being the weights before each."""
+        """Yield the steps from the last to the first; the LM then has the weights before the step."""
         for first in reversed(range(0, len(self._steps), states.stride)):
             stretch = self._steps[first : first + states.stride]
             state = states.read(first)
@@ -224,7 +225,7 @@ class Replay:
                 yield _Taken(step, rows, self._guests[step.number], before, gradients)
 
     def _gradients(self, parameters: list[Tensor], documents: Documents) -> list[Tensor]:
-        """Gradients of the mean loss over all response tokens of documents; zeros where it does not reach."""
+        """Return gradients of the mean loss over all response tokens; zeros for unused parameters."""
         accumulate(self._lm.model, documents, self._lm.execution)
         found = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
         for each in parameters:
@@ -232,13 +233,13 @@ class Replay:
         return found
 
     def _end(self, parameters: list[Tensor], query: Documents) -> AdamState:
-        """The adjoint of a query behind the last step: the gradient of its loss, and zeros of the moments."""
+        """Return a query's adjoint after the last step: the gradient of its loss, and zeros for the moments."""
         return AdamState.zeros(parameters)._replace(weights=self._gradients(parameters, query))
 
     def _back(
         self, parameters: list[Tensor], taken: _Taken, adjoints: Sequence[AdamState]
     ) -> Iterator[tuple[Rows, Float64[np.ndarray, "rows q"]]]:
-        """Carry the adjoints back over a step, in place; gives ∂ℓ_x/∂w_z of its examples, and of those asked about."""
+        """Propagate the adjoints back through a step, in place; yield ∂ℓ_x/∂w_z of its examples and its guests."""
         tokens = float(self._documents.take(taken.rows).response_lengths.sum())
         leads = [taken.step.back(each, taken.before, taken.gradients) for each in adjoints]
         yield taken.rows, self._slopes(parameters, taken.rows, tokens, leads, adjoints)
@@ -254,7 +255,7 @@ class Replay:
         leads: Sequence[list[Tensor]],
         adjoints: Sequence[AdamState] = (),
     ) -> Float64[np.ndarray, "rows q"]:
-        """λ·∂g/∂w_z of examples whose losses are divided by *divisor*; λᵀ ∂g/∂θ is added to the adjoints."""
+        """Return λ·∂g/∂w_z of examples, their losses over *divisor*; add λᵀ ∂g/∂θ to *adjoints*, if given."""
         lm, documents = self._lm, self._documents.take(rows)
         found = np.zeros((len(documents), len(leads)))
         for batch in pack(documents.lengths, lm.execution.batch_tokens):
@@ -274,7 +275,7 @@ class Replay:
         return found
 
     def _second(self, gradients: list[Tensor], leads: list[Tensor], by: list[Tensor]) -> Sequence[Tensor | None]:
-        """Derivatives of Σ λ·g, the first of which is there; ConfigError: the LM's code has none."""
+        """Return the derivatives of Σ λ·g by *by*, None for unused ones (ConfigError: the LM's code has none)."""
         try:
             found = torch.autograd.grad(gradients, by, leads, retain_graph=True, allow_unused=True)
         except RuntimeError as error:
@@ -290,7 +291,7 @@ class Replay:
 
 
 def _add(sums: list[Tensor], more: Sequence[Tensor | None]) -> None:
-    """Add in place; None is nothing."""
+    """Add in place; None stands for zeros."""
     for own, one in zip(sums, more, strict=True):
         if one is not None:
             own.add_(one)
@@ -303,14 +304,14 @@ def _put(parameters: list[Tensor], state: AdamState) -> None:
 
 
 class _States:
-    """States of a run on disk."""
+    """States of a fine-tune on disk."""
 
     def __init__(self, folder: Path, stride: int, device: str) -> None:
-        """*stride* is the length of a stretch, in steps."""
+        """Use a folder; *stride* is the number of steps from one stored state to the next."""
         self._folder, self.stride, self._device = folder, stride, device
 
     def keep(self, number: int, state: AdamState, gradients: Sequence[Tensor] = ()) -> None:
-        """Keep the state before a step, and the gradients that it takes."""
+        """Write the state before a step, and the step's gradients."""
         parts = {**state._asdict(), "gradients": gradients}
         save_file(
             {f"{part}.{place}": each.contiguous() for part, rows in parts.items() for place, each in enumerate(rows)},
@@ -318,12 +319,12 @@ class _States:
         )
 
     def read(self, number: int) -> AdamState:
-        """The state before a step."""
+        """Read the state before a step."""
         found = load_file(self._path(number), self._device)
         return AdamState(*(_parts(found, name) for name in AdamState._fields))
 
     def gradients(self, number: int) -> list[Tensor]:
-        """The gradients that a step took."""
+        """Read the gradients of a step."""
         return _parts(load_file(self._path(number), self._device), "gradients")
 
     def _path(self, number: int) -> Path:
@@ -331,28 +332,28 @@ class _States:
 
 
 def _parts(found: Mapping[str, Tensor], name: str) -> list[Tensor]:
-    """A file's tensors of one kind, in order."""
+    """Return a file's tensors of one kind, in order."""
     return [found[f"{name}.{place}"] for place in range(sum(key.startswith(f"{name}.") for key in found))]
 
 
 STEADY = 1e-6
-"""AdamW's epsilon from which on the slopes of its first steps tell what larger changes do."""
+"""Least epsilon of AdamW for which slopes of the first steps also predict larger changes."""
 KEYS = "keys"
-"""Name of the examples' keys among the arrays that an index keeps."""
+"""Name of the examples' keys among the arrays that an index stores."""
 MEMBERS = "members"
-"""Name of the rows that the fine-tune had, if it had not all."""
+"""Name of the rows of a fine-tune on a sample, among these arrays."""
 
 
 class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[MetagradientSettings]):
-    """Score = −∂ℓ_x(θ_T)/∂w_z: how the query's loss behind a whole fine-tune changes with the weight of an example.
+    """Score = −∂ℓ_x(θ_T)/∂w_z: how a query's loss after a whole fine-tune changes with the weight of an example.
 
     θ_T are the weights that the warm-up's fine-tune ends with, and w_z multiplies the loss of example z in it. The
-    fine-tune is done again, with its own data, order and seed, and followed back: see
-    :class:`Replay`. Where a text stands in the data several times, each of its rows has the mean over them.
+    fine-tune is repeated, with its own data, order and seed, and differentiated from end to start: see
+    :class:`Replay`. Each copy of a text that the data have several times scores the mean over the copies.
 
-    If the warm-up was on a sample of n of N examples (``count``), w_z is 1 for these and 0 for the others. What z does
-    is the integral of the slope from 0 to 1, by the trapezoidal rule the mean of both ends. So slopes are multiplied by
-    N / 2n of the sample, and by N / 2 (N − n) of the others: the mean over samples is that mean.
+    If the warm-up was on a sample of n of N examples (``count``), w_z is 1 for these and 0 for the others. The effect
+    of z is the integral of the slope from w_z = 0 to 1, by the trapezoidal rule the mean of the slopes at both ends. So
+    slopes are multiplied by N / 2n in the sample, and by N / 2(N − n) outside it: their mean over samples is that mean.
     """
 
     name = "metagradient"
@@ -372,7 +373,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
     @cached_property
     def caution(self) -> str:
-        """Told where the first steps go by the signs of gradients, whose slope says nothing of larger changes."""
+        """A warning if epsilon is so small that the first steps follow signs of gradients, whose slope is of no use."""
         if self.warmup.fine_tune.epsilon >= STEADY:
             return ""
         return (
@@ -383,12 +384,12 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
     @cached_property
     def folder(self) -> Path | None:
-        """The directory of scores that were computed before."""
+        """The directory that stores scores."""
         return store_folder(None)
 
     @property
     def _request(self) -> dict[str, Any]:
-        """Return what decides the fine-tune."""
+        """The warm-up's record of all that decides the fine-tune."""
         found: dict[str, Any] = self.warmup.manifest["request"]
         return found
 
@@ -398,10 +399,10 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         return stream_seed(self._request["seed"], "warm-up")
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:  # noqa: ARG002 - nothing takes long
-        """Take the data of the fine-tune, in its order.
+        """Check that the corpus is the fine-tune's, and keep its tokens.
 
         Raises:
-            ConfigError: the fine-tune was on other data, or with a loss of preferences.
+            ConfigError: the fine-tune was on other data, or its loss is not ``sft``.
         """
         if self.lm.settings.loss != "sft":
             raise ConfigError(
@@ -431,7 +432,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         return min(QUERY_NUMBERS, self.lm.sums) // (ADJOINTS * weights)
 
     def scorer(self, queries: Sequence[Example]) -> QueryScorer:
-        """Scores of examples for some queries (ConfigError: one was not in the fine-tune)."""
+        """Return a scorer for some queries (ConfigError, when called: an example is not in the fine-tune's data)."""
         key = json_digest({"scores": self.fingerprint, **self.execution})
         store = ScoreStore(self.folder, key, queries, self.lm.key)
 
@@ -447,7 +448,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         return lambda train, on_rows=None: store.rows(train, followed, on_rows)
 
     def _followed(self, queries: Sequence[Example]) -> dict[str, Float32[np.ndarray, " q"]]:
-        """Scores of all examples of the fine-tune by their keys; those of the last queries are remembered."""
+        """Return scores of all examples of the fine-tune by their keys, cached for the last queries."""
         asked = tuple(map(self.lm.key, queries))
         if self._last is None or self._last[0] != asked:
             learnt, tuning = self._fitted(), self.warmup.fine_tune
@@ -462,7 +463,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
 
 def _shares(count: int, members: Rows | None) -> Float64[np.ndarray, "n 1"]:
-    """Return what slopes are multiplied by, so that both ends of a weight count alike in a mean over samples."""
+    """Return factors of slopes, so that those at weights 0 and 1 count equally in a mean over samples."""
     inside = np.isin(np.arange(count), np.arange(count) if members is None else members)
     if inside.all():
         return np.ones((count, 1))

@@ -1,4 +1,4 @@
-"""Methods that read a warm-up of airrep."""
+"""Base class of methods that read what `airrep warmup` wrote."""
 
 from functools import cached_property
 from pathlib import Path
@@ -16,30 +16,30 @@ S = TypeVar("S", bound=LmSettings)
 
 
 class ReadsWarmup(LanguageAttributor[S]):
-    """A method whose ``lm`` is a warm-up, and which reads the LM that the warm-up began from."""
+    """A method whose ``lm`` is a warm-up, and which also reads the LM that the warm-up began from."""
 
     wanted: ClassVar[str] = ""
-    """Requirements of the warm-up, and the command that makes it, for an error."""
+    """End of the error for an unsuitable ``lm``: what is missing, and the command that makes a warm-up."""
 
     @cached_property
     def warmup(self) -> Warmup:
-        """The warm-up (ConfigError: the LM is none, or it lacks what is read)."""
+        """The warm-up (ConfigError: ``lm`` is not a warm-up, or lacks what the method reads)."""
         path = Path(self._settings.lm)
         warmup = open_warmup(path if path.is_dir() else find_lm(self._settings.lm).folder)
         if warmup is None or not self.suits(warmup):
             raise ConfigError(f"{self.name}: lm {self._settings.lm} {self.wanted}")
         return warmup
 
-    def suits(self, warmup: Warmup) -> bool:  # noqa: ARG002 - a method may ask for more
-        """Tell whether a warm-up has what is read."""
+    def suits(self, warmup: Warmup) -> bool:  # noqa: ARG002 - a method may need more
+        """Return whether a warm-up has what the method reads."""
         return True
 
     @cached_property
     def lm(self) -> TargetLM:
-        """The LM that the warm-up began from, prepared; it is loaded when it is first needed.
+        """The LM that the warm-up began from, after :meth:`prepare`; loaded when it is first needed.
 
         Raises:
-            ConfigError: it is gone or another one now, or as :meth:`prepare`.
+            ConfigError: the LM is gone or has changed, or :meth:`prepare` fails.
         """
         lm = load_lm(self._base)
         if lm.files.digest(lm.settings.trust_remote_code) != self.warmup.base["files"]:
@@ -51,11 +51,11 @@ class ReadsWarmup(LanguageAttributor[S]):
         return lm
 
     def prepare(self, lm: TargetLM) -> None:
-        """Make of the LM what is read."""
+        """Change the loaded LM into the one that the method reads; by default, nothing."""
 
     @property
     def _base(self) -> LmSettings:
-        """Settings of that LM, which reads as the warm-up did where nothing else is asked for."""
+        """Settings of the LM that the warm-up began from; settings that are not given are those of the warm-up."""
         own = self._settings.model_dump(include=set(LmSettings.model_fields) - {"lm", "base", "merged"})
         asked = {name: value for name, value in own.items() if value is not None}
         name = self._settings.base or self.warmup.base["name"]
