@@ -103,7 +103,7 @@ class _QueryTokens:
         return self._pairing.inputs(site, inputs)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Hold the inputs and the transformed gradients (ConfigError: a map does not show its tokens, or runs twice)."""
+        """Hold the inputs and transformed gradients (ConfigError: a map hides its tokens, or runs twice)."""
         _check_known(site, places)
         found = SiteTokens(places.chosen, kept, self._pairing.gradients(site, gradients))
         before = self.sites.get(site.name)
