@@ -44,14 +44,14 @@ from airrep.sparse import distinct
 
 _BATCH_ROWS = 4096
 _NO_ID = "\0"
-"""Id of an example that was given none; the empty text is a valid id."""
+"""Stands for "no id was given"; the empty text is a valid id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
     """One prompt with its response, an id, and optionally label, source and metadata (JSON values).
 
-    An id that is not given is :attr:`content_hash`, as it is for records without one.
+    Without an id, the id is :attr:`content_hash`, as for records that have no id field.
 
     Example:
         >>> example = airrep.Example(prompt="Who won?", response="Nobody yet.", source="forum")
@@ -66,17 +66,17 @@ class Example:
     source: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     chat: Mapping[str, Any] | None = field(default=None, hash=False)
-    """Facts that a trainer reads beyond the two texts: ``messages`` as its record has them, the last one the
-    response, with ``tools`` and arguments of the chat ``template``; or the ``form`` of a row without a template. Of a
-    preference pair the ``rejected`` response too."""
+    """Input of a trainer beyond the two texts: the record's ``messages``, whose last one is the response, with
+    ``tools`` and arguments of the chat ``template``; or the ``form`` of a row without a template. A preference pair
+    also has its ``rejected`` response here."""
     place: str | None = field(default=None, compare=False)
-    """File and line that it was read from, such as ``train.jsonl:12``; None without a file."""
+    """File and line that the example was read from, such as ``train.jsonl:12``; None without a file."""
     span: Spans | None = None
-    """The part of a query's response that is asked about: ``(11, 14)``, or several such pairs; None: all of it.
-    Training examples have none."""
+    """Characters of a query's response to attribute: ``(11, 14)``, or several such pairs; None for the whole response.
+    Training examples have no span."""
 
     def __post_init__(self) -> None:
-        """Make an id of the texts; what is no text is refused by the corpus that it comes into."""
+        """Make a missing id from the texts; values that are not text are refused later, by the corpus."""
         chat, spans = without_span(self.chat)
         object.__setattr__(self, "chat", chat)
         object.__setattr__(self, "span", spans if self.span is None else plain_spans(self.span))
@@ -91,7 +91,7 @@ class Example:
 
     @property
     def reading_hash(self) -> str:
-        """Hash of the texts, :attr:`chat` and :attr:`span`; equal for examples that a trainer reads alike."""
+        """Hash of the texts, :attr:`chat` and :attr:`span`; equal for examples that a trainer reads in the same way."""
         read = beside_chat(self.chat, self.span)
         if read is None or read == MESSAGES:
             return self.content_hash
@@ -99,17 +99,17 @@ class Example:
 
     @property
     def whole(self) -> "Example":
-        """Return the same without a span."""
+        """The example without its span."""
         return self if self.span is None else replace(self, span=None)
 
     @property
     def is_pair(self) -> bool:
-        """True if it is a preference pair: its response is the chosen one, and it has a rejected one."""
+        """True for a preference pair, whose ``response`` is the chosen one and whose ``chat`` has the rejected one."""
         return self.chat is not None and REJECTED in self.chat
 
     @property
     def sides(self) -> "tuple[Example, Example | None]":
-        """The chosen side of a pair and the rejected one, each an example with one response; itself if it is no pair.
+        """The chosen and the rejected side of a pair, as examples; (itself, None) for others. DataError: it has a span.
 
         Example:
             >>> pair = airrep.Example("2 + 2?", "4", chat={"rejected": "5"})
@@ -128,9 +128,9 @@ class Example:
         return parts[0], parts[1]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object that :func:`read_corpus` reads back to an equal example.
+        """Return a JSON object from which :func:`read_corpus` reads an equal example.
 
-        Metadata keys stand beside the fields; those named like a field stand in an object under ``metadata``.
+        Metadata keys stand beside the fields; a key with a field's name stands in an object under ``metadata``.
         """
         own = {"id": self.id, "prompt": self.prompt, "response": self.response}
         optional: dict[str, Any] = {"label": self.label, "source": self.source}
@@ -146,15 +146,15 @@ class Example:
 class Corpus(Sequence[Example]):
     """Ordered, immutable examples with unique ids.
 
-    ``Corpus(table)`` trusts a table of the schema :data:`SCHEMA`; ``from_table`` checks what it holds. Two
+    ``Corpus(table)`` trusts the values of a table with the schema :data:`SCHEMA`; ``from_table`` checks them. Two
     corpora are equal if they hold the same rows in the same order.
 
     Attributes:
         table: the rows as a pyarrow Table.
-        skipped: records that ``skip_invalid`` left out while reading; none for any other corpus.
-        forms: how many records were read in which form, such as "messages"; none for any other corpus.
-        apart: files of a folder that were not read, each with why; none for any other corpus.
-        reading: how records were read, whole or in part; nothing for a corpus of something else.
+        skipped: records that ``skip_invalid`` left out while reading; empty if the corpus was not read from records.
+        forms: number of records read in each form, such as "messages"; empty if not read from records.
+        apart: files of a folder that were not read, each with the reason; empty if not read from a folder.
+        reading: options and forms that records were read with; empty if not read from records. Parts keep it.
 
     Example:
         >>> corpus = airrep.Corpus.from_records([{"prompt": "Who won?", "response": "Nobody yet."}])
@@ -186,13 +186,13 @@ class Corpus(Sequence[Example]):
 
     @classmethod
     def from_examples(cls, examples: Iterable[Example]) -> Self:
-        """Return a corpus of examples; DataError has the numbers of one that is not valid, or of two with one id."""
+        """Return a corpus of examples; DataError names an example that is not valid, or two with the same id."""
         table, _, _ = build_table(RecordSource("examples", "example", enumerate(examples, 1)), _fields)
         return cls(table)
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """Return a corpus of a table with the columns of :data:`SCHEMA`, checked; shares memory if it can.
+        """Return a corpus of a table with the columns of :data:`SCHEMA`, checked; it shares memory where possible.
 
         DataError: a column is missing or unknown, a row is not valid, or two have the same id.
         """
@@ -215,10 +215,10 @@ class Corpus(Sequence[Example]):
     ) -> Self:
         """Return a corpus of mappings, such as a list of dicts or a Hugging Face ``Dataset``.
 
-        Fields and errors are those of :func:`read_corpus`; places are record numbers, from 1 on.
+        Fields and errors are those of :func:`read_corpus`; errors give the number of the record, from 1 on.
 
         Raises:
-            ConfigError: something else, such as a table.
+            ConfigError: *records* is something else, such as a table.
         """
         if isinstance(records, str | bytes | Mapping) or hasattr(records, "__arrow_c_stream__"):
             raise ConfigError(
@@ -252,9 +252,9 @@ class Corpus(Sequence[Example]):
         return self.take([row for row in range(len(self)) if row not in rows]) if rows else self
 
     def take(self, rows: Sequence[int] | Rows) -> "Corpus":
-        """Return the corpus of the given rows, in their order; or of those that one truth value for each row chooses.
+        """Return the corpus of the given rows, in the given order; *rows* may also be one truth value for each row.
 
-        IndexError: a row is not between 0 and n − 1. DataError: one is given twice, or is no whole number.
+        IndexError: a row is not between 0 and n − 1. DataError: a row is given twice or is not an integer.
         """
         given = np.asarray(rows) if len(rows) else np.empty(0, np.int64)
         wanted = np.flatnonzero(given) if given.dtype == np.bool_ and given.shape == (len(self),) else given
@@ -278,12 +278,12 @@ class Corpus(Sequence[Example]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (64 hex digits) over all rows in order; the same whatever file they came from."""
+        """SHA-256 (64 hex digits) over all rows in order; it does not depend on the file that they came from."""
         return table_digest(self.table)
 
     @cached_property
     def content_hashes(self) -> np.ndarray:
-        """:attr:`Example.content_hash` of each row, ``(n,)`` of 16 bytes, from the texts alone."""
+        """:attr:`Example.content_hash` of each row, ``(n,)`` of dtype ``S16``."""
         batches = self.table.select(["prompt", "response"]).to_batches(max_chunksize=_BATCH_ROWS)
         pairs = (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
         found = np.array([content_hash(*pair) for part in pairs for pair in part], dtype="S16")
@@ -296,7 +296,7 @@ class Corpus(Sequence[Example]):
         return self.table["id"]
 
     def places_of(self, place: str) -> list[int]:
-        """Rows that were read at a place, such as ``train.jsonl:12``; several where a record holds several examples."""
+        """Return the rows that were read at a place, such as ``train.jsonl:12``; a record may give several examples."""
         found = compute.equal(self.table["place"], pa.scalar(place, pa.large_string()))
         rows: list[int] = compute.indices_nonzero(found).to_pylist()
         return rows
@@ -304,8 +304,8 @@ class Corpus(Sequence[Example]):
     def values(self, field: str, known: Iterable[str] = (), where: str = "field") -> list[str | None]:
         """Return one field of every example as text: numbers and other JSON values as JSON; None if missing.
 
-        It is id, prompt, response, label, source or a key of the metadata; ``meta.lang`` is a part of an object.
-        ConfigError, which begins with *where*: no example has it, and it is none of the *known* keys.
+        *field* is id, prompt, response, label, source or a key of the metadata; ``meta.lang`` is a part of an object.
+        ConfigError (its message begins with *where*): no example has the field, and it is not in *known*.
         """
         return field_values([self.table], field, known, where=where)
 
@@ -322,21 +322,21 @@ class Corpus(Sequence[Example]):
 
 
 def _example(key: str, prompt: str, response: str, *rest: str | None) -> Example:
-    """Return the example of one row; the place may be missing."""
+    """Return the example of one row, in the order of :data:`COLUMNS`; the place may be missing."""
     label, source, metadata, chat, place = (*rest, None)[:5]
     facts = json.loads(metadata) if metadata else {}
     return Example(prompt, response, key, label, source, facts, json.loads(chat) if chat else None, place)
 
 
 def _fields(example: object) -> tuple[str, list[Fields]]:
-    """Return the row of one example, and its form, the only one."""
+    """Return the form "example" and the row of one example."""
     if not isinstance(example, Example):
         raise DataError(f"is a {type(example).__name__}; an Example is expected. Use Corpus.from_records for mappings")
     return "example", [_row(example)]
 
 
 def given_id(example: Example) -> str | None:
-    """The id of an example; None if the corpus made it from the texts (equal ids get numbers)."""
+    """Return an example's id; None if the id is the hash of the texts, which a corpus numbers where texts repeat."""
     texts = isinstance(example.prompt, str) and isinstance(example.response, str)
     made = isinstance(example.id, str) and len(example.id) == HASH and texts
     return None if made and example.id == example.content_hash else example.id
@@ -350,31 +350,31 @@ def _row(one: Example, *, blank: bool = False) -> Fields:
 
 
 def plain_example(example: Example) -> Example:
-    """An example as a corpus would hold it, its response perhaps blank; DataError: a field is none that it takes."""
+    """Return an example as a corpus would hold it; the response may be blank. DataError: a field is not valid."""
     row = _row(example, blank=True)
     return _example(row.id or content_hash(row.prompt, row.response), row.prompt, row.response, *row[3:])
 
 
 def have_spans(examples: Sequence[Example]) -> bool:
-    """Tell whether a span of one of some examples is asked about."""
+    """Return True if some example has a span."""
     if not isinstance(examples, Corpus):
         return any(one.span is not None for one in examples)
     chats = examples.table["chat"]
-    if chats.null_count == len(chats):  # of most corpora, which may be large
+    if chats.null_count == len(chats):  # as in most corpora, which may be large
         return False
     rows = compute.indices_nonzero(compute.fill_null(compute.match_substring(chats, f'"{FIELD}":'), False)).to_pylist()
     return any(examples[row].span is not None for row in rows)
 
 
 def wholes(examples: Sequence[Example]) -> Sequence[Example] | None:
-    """Return the same examples without spans; None where none has one."""
+    """Return the examples without their spans; None if no example has a span."""
     return [one.whole for one in examples] if have_spans(examples) else None
 
 
 def with_spans(queries: Corpus) -> Corpus:
-    """Queries whose field ``span``, which is metadata in training data, says what of the response is asked about.
+    """Return queries with their field ``span``, which is metadata in training data, as :attr:`Example.span`.
 
-    DataError: it is no span of the response; the message has its place.
+    DataError: a value is not a span of its response; the message has the query's place.
     """
     names = queries.table["metadata"]
     if names.null_count == len(names):
@@ -392,7 +392,7 @@ def with_spans(queries: Corpus) -> Corpus:
 
 
 def _with_span(query: Example, number: int) -> Fields:
-    """The row of a query whose metadata may hold a span."""
+    """Return the row of a query; a span in its metadata moves into its chat column."""
     rest = {name: value for name, value in query.metadata.items() if name != FIELD}
     given = query.metadata.get(FIELD)
     if given is None:
@@ -425,25 +425,25 @@ def read_corpus(
     Args:
         path: the file, a folder of such files or of texts, a folder of ``datasets`` or Lance, or the Hub id of a
             dataset such as "org/name".
-        prompt_field: name of the prompt's field; by default the accepted names are looked for (docs/data.md).
-        response_field: name of the response's field; by default the accepted names are looked for.
-        id_field: name of the id's field, by default "id". Records without get the hash of their texts.
+        prompt_field: name of the prompt's field; by default the first accepted name that is there (docs/data.md).
+        response_field: name of the response's field; by default the first accepted name that is there.
+        id_field: name of the id's field, by default "id". A record without an id gets the hash of its texts.
         label_field: name of the label's field, by default "label".
         source_field: name of the source's field, by default "source".
         turns: assistant turns of a conversation that are examples: its "last" (the default), or "all".
-        preferences: responses of a preference pair that are examples: the "chosen", or "both".
-        trained_with: the trainer that rows are read as (docs/trainers.md): "trl", "axolotl", "llamafactory",
-            "ms-swift" or "open-instruct"; it decides what is joined, which turns are learnt, and what of them.
+        preferences: examples of a preference pair: the "chosen" response, "both" apart, or the "pairs" as one example.
+        trained_with: the trainer whose way of reading rows is used (docs/trainers.md): "trl", "axolotl",
+            "llamafactory", "ms-swift" or "open-instruct". It decides which fields are joined and which tokens count.
         split: name of the split, in a dataset or a folder with splits; by default "train".
         config: name of the config of a dataset on the Hub.
-        skip_invalid: leave out invalid records, counted in ``skipped``; otherwise the first is an error.
-        longest_line: MiB that a line, or a record of a text file that spans lines, may have; memory is bounded by it.
-        progress: called now and then with the number of records read, and None for the unknown total.
+        skip_invalid: leave out invalid records and count them in ``skipped``; otherwise the first one is an error.
+        longest_line: largest size, in MiB, of a line or of a record of a text file; it bounds the memory in use.
+        progress: called every 4,096 records with the number of records read, and None for the unknown total.
 
     Raises:
         DataError: the file is missing, empty or damaged, or a record is not valid; the message has the place.
-        ConfigError: a limit below 1, a split or config for data without any, or an unknown choice.
-        MissingExtraError: a dataset, without the package ``datasets``.
+        ConfigError: *longest_line* is below 1, the data have no splits or configs, or a choice is unknown.
+        MissingExtraError: the data are a dataset, and the package ``datasets`` is not installed.
 
     Example:
         >>> corpus = airrep.read_corpus("train.jsonl")
@@ -460,7 +460,7 @@ def read_corpus(
 
 
 def _counted(records: Iterator[tuple[int, object]], tell: OnRead) -> Iterator[tuple[int, object]]:
-    """Pass records on, telling how many they were."""
+    """Yield the records, reporting their number to *tell* now and then."""
     for count, record in enumerate(records, 1):
         yield record
         if count % _BATCH_ROWS == 0:
@@ -468,7 +468,7 @@ def _counted(records: Iterator[tuple[int, object]], tell: OnRead) -> Iterator[tu
 
 
 def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> dict[str, Any]:
-    """Return what makes the corpus of a source, which must hold something."""
+    """Return the arguments of :class:`Corpus` for a source; DataError if it holds no valid record."""
     table, skipped, forms = build_table(source, schema.parse, skip_invalid=skip_invalid)
     if not len(table):
         why = "holds no valid record" if skipped.count else "holds no records"

@@ -1,8 +1,8 @@
 """Fields of a corpus table, each compared with literals row by row.
 
 A field is a column of texts (id, prompt, response, label, source) or a key of the metadata; ``meta.lang`` is the part
-``lang`` of the object ``meta``, unless there is a key of this very name. A field may have a path of keys instead, whose
-dots are dots. A row that lacks the field has the value None, which equals nothing but None.
+``lang`` of the object ``meta``, unless there is a key ``meta.lang``. A field may instead have a path of keys, in which
+dots have no meaning. A row that lacks the field has the value None, which equals nothing but None.
 """
 
 import json
@@ -21,7 +21,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 """A literal that a field may be compared with."""
 
 TEXT_FIELDS = ("id", "prompt", "response", "label", "source")
-"""Fields that are columns of a corpus table; any other name is looked for among the metadata's keys."""
+"""Fields that are columns of a corpus table; any other name is a key of the metadata."""
 
 TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "less": operator.lt,
@@ -39,21 +39,21 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field: its name, whether it is a key of the metadata, and its place in the query, for error messages."""
+    """A field: its name, whether it is in the metadata, and where the expression names it (for error messages)."""
 
     name: str
     nested: bool
     where: str
     path: tuple[str, ...] = ()
-    """Keys from the outermost object inwards, each taken as it is; if there are none, the name tells."""
+    """Keys from the outermost object inwards, in which dots have no meaning; if empty, ``name`` is split at dots."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the metadata, one of which it is or is inside of."""
+        """Top-level keys of the metadata that may be the field or hold it."""
         return self.path[:1] or tuple(keys_of(self.name))
 
     def of(self, record: Mapping[str, Any]) -> Any:
-        """Its value in a metadata object."""
+        """Return the field's value in a metadata object; None if it is missing."""
         if not self.path:
             return part_of(record, self.name)
         value: Any = record
@@ -63,24 +63,24 @@ class Field:
 
 
 Column: TypeAlias = Callable[[str, Any], Mask]
-"""The values of a field: tells where they are "equal" to a literal or pass another test of :data:`TESTS`, equal one
-of several ("in"), or are a text or a list that "contains" it. ConfigError: texts are compared with something else."""
+"""Function of a test and a literal that returns the mask of rows whose value passes: "equal", one of :data:`TESTS`,
+"in" (several literals) or "contains" (a part of a text or list). ConfigError: text is compared with another type."""
 
 
 class Comparisons:
     """Types of metadata fields, and of the literals compared with them, in all parts of a table.
 
-    Values of another type than the literal's are unequal to it; one of a type that a field never has is an error.
+    A value never equals a literal of another type. A literal of a type that no value of its field has is an error.
     """
 
     def __init__(self) -> None:
         self.held: dict[Field, set[str]] = {}
         self.asked: dict[tuple[Field, frozenset[str]], Scalar] = {}
         self.known: set[Field] = set()
-        """Fields that are keys of parts which are not asked here."""
+        """Fields that are keys in parts of the corpus outside these tables."""
 
     def check(self) -> None:
-        """Refuse a part of an object that no row of all has, and a literal of a type that its field never has."""
+        """Raise ConfigError for a part of an object that no row has, or a literal whose type its field never has."""
         for field, held in self.held.items():
             may_be_part = len(field.path) > 1 if field.path else "." in field.name
             if may_be_part and not held and field not in self.known:
@@ -97,7 +97,7 @@ class Comparisons:
 def read_fields(
     table: pa.Table, fields: Iterable[Field], known: Iterable[str], compared: Comparisons
 ) -> Mapping[Field, Column]:
-    """Return the values of fields that some row has, or the corpus around (``known``); comparisons are noted."""
+    """Return each field's :data:`Column`; ConfigError for one that is in no row and not in *known* (metadata keys)."""
     wanted, known = list(fields), frozenset(known)
     compared.known.update(one for one in wanted if len(one.path) < 2 and (one.path or (one.name,))[0] in known)
     columns = {field: _text_column(table[field.name], field) for field in wanted if not field.nested}
@@ -115,8 +115,8 @@ def field_values(
 ) -> list[str | None]:
     """Return one field of every row of some tables as text; see :meth:`airrep.corpus.corpus.Corpus.values`.
 
-    With *quoted* a text that looks like another value of the field, as "1" like 1, is in quotes. Errors begin with
-    *where*.
+    With *quoted*, a text that looks like another value of the field (text "1" beside the number 1) is in quotes.
+    Error messages begin with *where*.
     """
     if name in TEXT_FIELDS:
         return [text for table in tables for text in table[name].to_pylist()]
@@ -142,14 +142,14 @@ def shown_apart(values: Sequence[Any]) -> Callable[[Any], str | None]:
     alike = {shown_value(value) for value in values if not isinstance(value, str)}
     for text in sorted({value for value in values if isinstance(value, str)}, key=len):
         if text in alike:
-            alike.add(_encode(text))  # which is longer, so that a text that looks like it comes later
+            alike.add(_encode(text))  # the quoted form is longer, so a text equal to it comes later in this loop
     return lambda value: _encode(value) if isinstance(value, str) and value in alike else shown_value(value)
 
 
 def part_of(record: Mapping[str, Any], name: str, missing: Any = None) -> Any:
-    """The value of a key, or of a part of the objects below: of ``{"meta": {"lang": "en"}}``, "meta.lang" is "en".
+    """Return the value of a key or of a part of nested objects: "meta.lang" of ``{"meta": {"lang": "en"}}`` is "en".
 
-    The longest key that the name begins with, and whose object has the rest, comes first.
+    The longest key that the name begins with wins, if its object has the rest of the name.
     """
     for key in keys_of(name):
         if key not in record:
@@ -165,7 +165,7 @@ def part_of(record: Mapping[str, Any], name: str, missing: Any = None) -> Any:
 
 
 def keys_of(name: str) -> Iterator[str]:
-    """The keys that a name with dots may be, or be a part of the object of, from the longest on."""
+    """Yield a name and its beginnings up to each dot, longest first: "a.b.c", "a.b", "a"."""
     yield name
     while "." in name:
         name = name.rpartition(".")[0]
@@ -173,14 +173,14 @@ def keys_of(name: str) -> Iterator[str]:
 
 
 def distinct_values(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[list[Any], Rows]]:
-    """Fields of the metadata, parsed together: for each, values as they are in JSON, and which of them each row has."""
+    """Yield for each metadata field a list of JSON values and, ``(rows,)``, the index of each row's value in it."""
     records, codes = _distinct(table["metadata"])
     for name in names:
         yield [part_of(record, name) for record in records], codes
 
 
 def with_parts(table: pa.Table, names: Iterable[str]) -> list[str]:
-    """Fields of the metadata by name, with the parts of objects in place of these, as the rows of a table have them."""
+    """Return the names of metadata fields, each object replaced by the names of its parts, such as "meta.lang"."""
     records, _ = _distinct(table["metadata"])
     found: dict[str, None] = {}
     for name in names:
@@ -190,7 +190,7 @@ def with_parts(table: pa.Table, names: Iterable[str]) -> list[str]:
 
 
 def _leaves(name: str, value: Any) -> Iterator[str]:
-    """Names of the values in an object; of any other value its own."""
+    """Yield the dotted names of all values in an object; for any other value, *name*."""
     if not isinstance(value, Mapping):
         yield name
         return
@@ -199,17 +199,17 @@ def _leaves(name: str, value: Any) -> Iterator[str]:
 
 
 def shown_value(value: Any) -> str | None:
-    """A metadata value as text: texts as they are, others as JSON."""
+    """Return a metadata value as text: text unchanged, None as None, other values as JSON."""
     return value if value is None or isinstance(value, str) else _encode(value)
 
 
 def value_kinds(values: Iterable[Any]) -> set[str]:
-    """Types of JSON values in words, nothing left out."""
+    """Return the types of JSON values in words, without that of null."""
     return {_kind(value) for value in values} - {"nothing"}
 
 
 def _distinct(metadata: Any) -> tuple[list[dict[str, Any]], Rows]:
-    """Return each metadata object once, an empty one last, and for each row which is its own."""
+    """Return the distinct metadata objects, the empty one last, and the index of each row's object."""
     # Rows of one source often have equal metadata: each text is parsed once.
     chunks = metadata.dictionary_encode().chunks
     texts: list[str] = chunks[0].dictionary.to_pylist() if chunks else []
@@ -219,7 +219,7 @@ def _distinct(metadata: Any) -> tuple[list[dict[str, Any]], Rows]:
 
 
 def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iterable[str], rows: int) -> None:
-    """Refuse fields that no record has and that are not known otherwise; without rows, none."""
+    """Raise ConfigError for a field that is neither in a record nor *known*; accept all fields if there are no rows."""
     found = sorted({key for record in records for key in record}.union(known))
     for field in fields:
         if rows and not set(found).intersection(field.keys):
@@ -231,7 +231,7 @@ def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iter
 
 
 def _text_column(column: Any, field: Field) -> Column:
-    """A column of texts, some of them null, which are ordered by code point."""
+    """Return the :data:`Column` of a column of texts, which compare by code point; null is None."""
 
     def text(literal: Scalar) -> str:
         if not isinstance(literal, str):
@@ -258,7 +258,7 @@ def _text_column(column: Any, field: Field) -> Column:
 
 
 def _json_column(values: list[Any], codes: Rows, field: Field, compared: Comparisons) -> Column:
-    """The values of one metadata key: row i has ``values[codes[i]]``; values of unlike types are unequal."""
+    """Return the :data:`Column` of a metadata field: row i has ``values[codes[i]]``; other types are unequal."""
     if len(codes):
         compared.held.setdefault(field, set()).update(value_kinds(values))
 

@@ -5,11 +5,11 @@
     label == "gsm8k"                      source in ["forum", "wiki"] and not (year < 2020)
     "recipe" in prompt                    metadata["odd key"] is not None       2019 <= year < 2022
 
-An expression is parsed as Python and translated piece by piece; nothing of it is ever run. It may hold
+An expression is parsed as Python and translated piece by piece; it is never executed. It may hold
 comparisons of one field with one literal (``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``is None``,
 ``is not None``), ``in`` and ``not in`` a list of literals, ``"text" in field``, ``and``, ``or``, ``not``
 and parentheses. Fields are id, prompt, response, label, source and the keys of the metadata; ``meta.lang`` and
-``metadata["meta"]["lang"]`` are a part of an object, the second whatever other keys have dots. A missing
+``metadata["meta"]["lang"]`` are a part of an object, the second even if a key contains dots. A missing
 value equals nothing but None, is in no list without None, and is neither below nor above anything.
 """
 
@@ -28,12 +28,12 @@ from airrep.corpus.fields import TEXT_FIELDS, Column, Comparisons, Field, Scalar
 from airrep.errors import ConfigError, escaped
 
 Node: TypeAlias = Callable[[Mapping[Field, Column]], Mask]
-"""A piece of a translated expression: from the values of its fields to one truth value for each row."""
+"""A translated piece of an expression: maps the columns of its fields to one truth value for each row."""
 
 _WANTED = 'Compare fields with values, as in label == "a", and join comparisons with and, or, not'
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _SINGLE_EQUALS = re.compile("(?<![=!<>:])=(?!=)")
-_DEEPEST = 100  # below where Python itself gives up
+_DEEPEST = 100  # levels; Python's own recursion limit is higher
 _SHOWN = 80
 _TESTS: dict[type[ast.cmpop], str] = {
     ast.Eq: "equal",
@@ -57,10 +57,10 @@ class Filter:
     fields: tuple[Field, ...]
     """The fields that it names, in order."""
     of: Node
-    """Evaluates it on columns that hold the values of its fields."""
+    """Evaluates the expression, given the columns of its fields."""
 
     def mask(self, tables: Iterable[pa.Table], known: Iterable[str] = ()) -> Mask:
-        """Tell for each row of a corpus, whose tables are its parts, if the filter holds; *known* are metadata keys."""
+        """Return one truth value for each row of a corpus, given as *tables*; *known* are its metadata keys."""
         compared = Comparisons()
         masks = [self.of(read_fields(table, self.fields, known, compared)) for table in tables]
         compared.check()
@@ -68,7 +68,7 @@ class Filter:
 
 
 def compile_filter(expression: str) -> Filter:
-    """Translate a where-expression; ConfigError has the column of the first thing wrong."""
+    """Translate a where-expression; ConfigError has the column of the first error."""
     if not isinstance(expression, str):
         raise ConfigError(f"where: is {expression!r}, but must be text, such as 'label == \"a\"'.")
     parser = _Parser(expression)
@@ -77,7 +77,7 @@ def compile_filter(expression: str) -> Filter:
 
 
 def equal_to(equals: Mapping[str, Scalar | Iterable[Scalar]]) -> Filter:
-    """The filter of rows in which every named field has the given value, or one of several."""
+    """Return the filter of rows in which every named field has the given value, or one of the given values."""
     fields = {name: Field(name, name not in TEXT_FIELDS, f"where {name}=") for name in equals}
     nodes = []
     for name, value in equals.items():
@@ -101,7 +101,7 @@ def _join(nodes: list[Node], *, every: bool) -> Node:
 
 
 class _Parser:
-    """Turns the syntax tree of an expression into nodes, or says where it is not one."""
+    """Turns the syntax tree of an expression into nodes; ConfigError says where it is not valid."""
 
     def __init__(self, expression: str) -> None:
         self._expression = expression.strip()
@@ -109,7 +109,7 @@ class _Parser:
 
     def parse(self) -> Node:
         try:
-            with warnings.catch_warnings():  # Python warns of what can hardly be meant, such as `is "a"`
+            with warnings.catch_warnings():  # Python warns about likely mistakes, such as `is "a"`
                 warnings.simplefilter("error")
                 tree = ast.parse(self._expression, mode="eval")
         except SyntaxError as error:
@@ -135,7 +135,7 @@ class _Parser:
         return ConfigError(f"{self._place(node)}: {what}. {wanted}")
 
     def _node(self, node: ast.expr, depth: int) -> Node:
-        """Translate what is true or false."""
+        """Translate an expression that is true or false."""
         if depth > _DEEPEST:
             raise self._error(node, f"is nested more than {_DEEPEST} levels deep", "Write a flatter expression")
         match node:
@@ -179,7 +179,7 @@ class _Parser:
                 raise self._error(node, "metadata alone is not a field", 'Write metadata["key"]')
             case [name]:
                 field = Field(name, name not in TEXT_FIELDS, self._place(node))
-            case [first, _, *_] as keys if first not in TEXT_FIELDS:  # which have no parts
+            case [first, _, *_] as keys if first not in TEXT_FIELDS:  # text fields have no parts
                 field = self._nested(node, keys[1:] if first == "metadata" else keys)
             case keys:
                 wanted = _WANTED
@@ -193,7 +193,7 @@ class _Parser:
         return field
 
     def _nested(self, node: ast.expr, keys: list[str]) -> Field:
-        """A key of the metadata or a part of its object: by a name with dots, or exactly where a key is in brackets."""
+        """Return a metadata field with a dotted name, or with a path of exact keys if some key is in brackets."""
         if not any(isinstance(part, ast.Subscript) for part in ast.walk(node)):
             return Field(".".join(keys), True, self._place(node))
         first, *others = keys
@@ -212,7 +212,7 @@ class _Parser:
 
 
 def _path(node: ast.expr) -> list[str]:
-    """The keys by which a field is found: ``meta.lang`` and ``meta["lang"]`` have two; none if it is no field."""
+    """Return the keys of a field: two for ``meta.lang`` and ``meta["lang"]``; none if *node* is not a field."""
     match node:
         case ast.Name(id=name):
             return [name]
@@ -224,7 +224,7 @@ def _path(node: ast.expr) -> list[str]:
 
 
 def _words(node: ast.expr) -> str:
-    """Return what a piece of syntax is, for an error message."""
+    """Describe a piece of syntax for an error message."""
     match node:
         case ast.Name(id=name):
             return f"the name {name}"

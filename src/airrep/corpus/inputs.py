@@ -1,4 +1,4 @@
-"""Data as a program holds them: files, records, tables, texts as a corpus."""
+"""Turns what callers pass (paths, records, tables, texts) into a corpus."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,25 +17,25 @@ from airrep.errors import ConfigError, DataError, first_line
 
 CorpusLike: TypeAlias = Any
 """A path, a :class:`Corpus`, a Hugging Face ``Dataset``, a table of pandas, polars, DuckDB or pyarrow, a dict of
-columns, or several examples as :class:`Example` objects or dicts. Beartype and mypy cannot name those of libraries that
-need not be installed."""
+columns, or several examples as :class:`Example` objects or dicts. The alias is Any because types of optional packages
+cannot be named here."""
 QueriesLike: TypeAlias = Any
-"""A ``CorpusLike``, one example, one dict, or texts (responses to an empty prompt). A file is a ``Path``."""
+"""A ``CorpusLike``, one example, one dict, or texts (responses to an empty prompt). Give a file as a ``Path``."""
 EXPECTED = "a Path, a Corpus, a Dataset, a table, or a list of examples or dicts"
 NAMES_SHOWN = 80
 LONGEST_NAME = 1024
-"""Characters of a text that may name a file."""
+"""A text of this many characters or more is not taken for a file name."""
 
 
 def as_corpus(
     data: CorpusLike, where: str = "train", options: Mapping[str, Any] | None = None, *, spanned: bool = False
 ) -> Corpus:
-    """The corpus of data: of a place, a ``Dataset``, a table or a dict of columns, examples, or records (dicts).
+    """Return data as a corpus: a path, a ``Dataset``, a table or a dict of columns, examples, or records (dicts).
 
-    *where* names the data in errors; *options* of reading are those of :func:`airrep.read_corpus`, for examples none.
+    *where* names the data in errors; *options* are those of :func:`airrep.read_corpus`, unused for examples.
     With *spanned*, examples may have spans.
-    DataError: a record is not valid, or a file cannot be read, or an example has a span, which only a query has.
-    ConfigError: the data are something else.
+    DataError: a record is not valid, a file cannot be read, or an example has a span without *spanned*.
+    ConfigError: the data are of another type.
     """
     found = _as_corpus(data, where, options or {})
     if have_spans(found) and not spanned:
@@ -57,23 +57,23 @@ def _as_corpus(data: CorpusLike, where: str, options: Mapping[str, Any]) -> Corp
     records: list[Any] = [_record(item, where) for item in items]
     for record, item in zip(records, items, strict=True):
         if isinstance(item, Example) and given_id(item) is None and isinstance(record, dict):
-            del record["id"]  # which its texts made: equal ones are numbered
+            del record["id"]  # the id is a hash of the texts; the corpus makes it again and numbers repeated texts
     return Corpus.from_records(records, **options)
 
 
 def as_records(data: CorpusLike) -> Sequence[Mapping[str, Any] | DataError]:
-    """The records of data that are not at a path; one that could not be read is its error."""
+    """Return the records of data in memory; a DataError stands in place of a record that could not be read."""
     return [_record(item, "data") for item in _items(data, "data")]
 
 
 def as_examples(
     queries: QueriesLike, where: str = "queries", options: Mapping[str, Any] | None = None
 ) -> Corpus | tuple[Example, ...]:
-    """Queries as examples, each as a corpus would hold it; several may have one id. Options as :func:`as_corpus`.
+    """Return queries as examples, each as a corpus would hold it; ids may repeat. *options* as in :func:`as_corpus`.
 
-    A field ``span`` of their records says which part of the response is asked about.
+    The field ``span`` of a record becomes the span of its example.
 
-    ConfigError: there are none, they are something else, or a text names a file. DataError: a record is not valid.
+    ConfigError: there are no queries, they have another type, or a text names a file. DataError: a record is not valid.
     """
     found: Corpus | tuple[Example, ...]
     if isinstance(queries, Example):
@@ -104,7 +104,7 @@ def as_examples(
 def given_or_typed(
     queries: QueriesLike | None, prompt: str | None, response: str | None, where: str = "queries"
 ) -> QueriesLike:
-    """Queries as they are given; or the one whose texts are. ConfigError: both, neither, or a blank response."""
+    """Return *queries*, or the query with *prompt* and *response*. ConfigError: both, neither, or a blank response."""
     if queries is not None and (prompt is not None or response is not None):
         raise ConfigError(
             f"{where}: cannot be combined with prompt or response. Pass {where}, or prompt and response, but not both."
@@ -119,12 +119,12 @@ def given_or_typed(
 
 
 def is_one(queries: QueriesLike) -> bool:
-    """True if one query alone is given, not a list of one."""
+    """Return True for a single query; False for a list, even of one query."""
     return isinstance(queries, str | Example) or (isinstance(queries, Mapping) and not _are_columns(queries))
 
 
 def _text(text: str, where: str) -> Example:
-    """A text as the response to an empty prompt, as records that hold a text alone are read."""
+    """Return a text as the response to an empty prompt, as records with only a text are read."""
     if is_place(text):
         raise ConfigError(
             f"{where}: '{text}' is the name of a file or folder, but a plain string is read as a response. Pass "
@@ -134,19 +134,19 @@ def _text(text: str, where: str) -> Example:
 
 
 def is_place(text: str) -> bool:
-    """True if a text is more likely a place of data than words that somebody said."""
+    """Return True if a text is probably the path of a file or folder, and not a response."""
     if len(text) >= LONGEST_NAME or "\n" in text:
         return False
     place = Path(text)
     try:
         there = place.is_file() or ("/" in text and place.is_dir())
-    except (OSError, ValueError):  # a name that is too long, or none
+    except (OSError, ValueError):  # a name that is too long or not valid
         return False
     return there or (" " not in text and reader_of(place) is not None)
 
 
 def _are_columns(data: Mapping[Any, Any]) -> bool:
-    """True if all values are lists of one length without objects; lists of objects are messages of one record."""
+    """Return True if all values are lists of equal length; lists that hold objects are one record's messages."""
     columns = list(data.values())
     if not columns or not all(isinstance(column, list | tuple | np.ndarray) for column in columns):
         return False
@@ -154,7 +154,7 @@ def _are_columns(data: Mapping[Any, Any]) -> bool:
 
 
 def _items(data: Any, where: str) -> list[Any]:
-    """The examples or records of a list, a dataset or a table, or of one mapping."""
+    """Return the examples or records of a list, dataset, table, dict of columns, or single mapping."""
     if isinstance(data, Mapping):
         parts = [name for name, part in data.items() if hasattr(part, "column_names")]
         if parts:
@@ -162,7 +162,7 @@ def _items(data: Any, where: str) -> list[Any]:
                 f"{where}: has several splits ({', '.join(map(str, parts))}). Pass one of them, such as "
                 f"data[{parts[0]!r}]."
             )
-        columns = _are_columns(data)  # as ``dataset[:5]`` gives them
+        columns = _are_columns(data)  # the form of ``dataset[:5]``
         return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)] if columns else [data]
     if isinstance(data, bytes) or not (isinstance(data, Iterable) or hasattr(data, "__arrow_c_stream__")):
         raise ConfigError(f"{where}: is of type {type(data).__name__}, but must be {EXPECTED}.")
@@ -177,7 +177,7 @@ def _items(data: Any, where: str) -> list[Any]:
 
 
 def _rows(data: Any, where: str) -> list[Any]:
-    """The records of a table of pandas, polars or pyarrow."""
+    """Return the records of a table of pandas, polars, DuckDB or pyarrow."""
     names = getattr(data, "column_names", getattr(data, "columns", ()))
     check_columns([str(name) for name in names], where)
     try:
@@ -194,7 +194,7 @@ def _rows(data: Any, where: str) -> list[Any]:
 
 
 def _feature(kind: Any) -> Any:
-    """A type of DuckDB, whose JSON is a plain text for Arrow, as a feature of ``datasets``."""
+    """Return a DuckDB type as a feature of ``datasets``, because Arrow sees DuckDB's JSON as plain text."""
     if str(kind) == "JSON":
         return {"_type": "Json"}
     if kind.id == "struct":
@@ -206,12 +206,12 @@ def _feature(kind: Any) -> Any:
 
 
 def _record(item: Any, where: str) -> Mapping[str, Any] | DataError:
-    """A record, or the error of one that a table holds."""
+    """Return an item as a record, or the DataError that a table has in place of one; refuse other types."""
     if isinstance(item, DataError):
         return item
     if isinstance(item, Example):
         return item.to_dict()
-    if isinstance(item, str):  # most likely names of files
+    if isinstance(item, str):  # probably a list of file names
         shown = item if len(item) <= NAMES_SHOWN else item[:NAMES_SHOWN] + "…"
         raise DataError(f"{where}: holds the text {shown!r}, but must hold dicts. Pass dicts, or the path of one file.")
     if not isinstance(item, Mapping):

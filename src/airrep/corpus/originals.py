@@ -1,4 +1,4 @@
-"""Records that examples were read from, as their data hold them: messages stay messages."""
+"""Finds the original records of examples in their data, with messages kept as messages."""
 
 import logging
 import re
@@ -16,10 +16,10 @@ from airrep.corpus.sources.textformats import RecordSource
 from airrep.errors import DataError, caution
 
 _NUMBER = re.compile(r"(?<=^.{16})-\d+$", re.DOTALL)
-"""Suffix that a corpus adds to the id that it made of texts that occur again."""
+"""Suffix, such as ``-2``, that a corpus adds to the hash id of texts that occur again."""
 _log = logging.getLogger(__name__)
 DROP = "drop"
-"""Decision of `airrep serve` on an example that is not to be kept."""
+"""Decision of `airrep serve` to remove an example."""
 
 
 def take_records(
@@ -34,20 +34,20 @@ def take_records(
 ) -> Iterator[dict[str, Any]]:
     """Yield the records of data that examples were read from, unchanged and in the order of the data.
 
-    An example is a prompt and a response, so messages, tools and rejected answers of its record are no longer in it.
-    The data are read once, as a stream. A record is yielded once, however many of its turns are asked for; if it has
-    others too, as after cleaning, a warning says of how many records that is so.
+    An example is a prompt and a response; the original record also has its messages, tools and rejected answers.
+    The data are read once, as a stream. A record is yielded once, even if several of its turns are wanted. A warning
+    gives the number of yielded records that also hold turns or answers which are not wanted.
 
     Args:
-        data: a path or Hub id, as :func:`airrep.read_corpus` takes it, read with the same options; or what
-            :func:`airrep.build_index` was given: dicts, a ``Dataset``, a table.
-        examples: a file of examples with their ids, such as `select`, `clean` and `mix` write, or of hits, such as
-            `top --json` writes, or of decisions of `airrep serve`, of which those to drop are left out; or examples,
-            picks, ids.
-        split, config, skip_invalid, longest_line, fields: as :func:`airrep.read_corpus` takes them.
+        data: a path or Hub id, as for :func:`airrep.read_corpus`, read with the same options; or dicts, a ``Dataset``
+            or a table, as for :func:`airrep.build_index`.
+        examples: a file of examples with ids, as `select`, `clean` and `mix` write; a file of hits, as `top --json`
+            writes; a file of decisions of `airrep serve`, without the decisions to drop; or a sequence of examples,
+            picks or ids.
+        split, config, skip_invalid, longest_line, fields: as in :func:`airrep.read_corpus`.
 
     Raises:
-        DataError: the data have no example of some id, or another under it; a record is not valid.
+        DataError: an id is not in the data, or belongs to other texts there; or a record is not valid.
 
     Example:
         >>> picked = airrep.select(index, queries, count=2)
@@ -86,7 +86,7 @@ def take_records(
 
 
 class _Wanted:
-    """Ids of examples that are looked for, and the hash of each one's texts where they are known."""
+    """Ids of the wanted examples, each with the hash of its texts if they are known."""
 
     def __init__(self, examples: str | PathLike[str] | Iterable[Any], longest_line: int) -> None:
         self.name = str(examples) if isinstance(examples, str | PathLike) else "examples"
@@ -96,7 +96,7 @@ class _Wanted:
         self._seen = Counter[str]()
 
     def takes(self, fields: Fields) -> bool:
-        """True if an example is wanted, the first one with its id; DataError if it has other texts than that."""
+        """Return True for the first example with a wanted id; DataError if its texts differ from the wanted ones."""
         key = fields.id or self._made_id(fields)
         if key not in self._left:
             return False
@@ -110,15 +110,15 @@ class _Wanted:
         return True
 
     def _made_id(self, fields: Fields) -> str:
-        """The id that a corpus gives an example without one: where equal texts occur again their number is added."""
+        """Return the id that a corpus gives an example without one: the hash of its texts, numbered if they repeat."""
         made = content_hash(fields.prompt, fields.response)
-        if made not in self._made:  # so that memory is that of the list, not of the data
+        if made not in self._made:  # count wanted hashes only, so that memory does not grow with the data
             return made
         self._seen[made] += 1
         return made if self._seen[made] == 1 else f"{made}-{self._seen[made]}"
 
     def check_found(self, data: str) -> None:
-        """Refuse that some were not found."""
+        """Raise DataError if a wanted example was not found."""
         if self._left:
             others = f" and {len(self._left) - 1:,} more" if len(self._left) > 1 else ""
             raise DataError(
@@ -131,7 +131,7 @@ class _Wanted:
 def listed_examples(
     examples: str | PathLike[str] | Iterable[Any], longest_line: int = LONGEST_LINE
 ) -> Iterator[tuple[str, str | None]]:
-    """Each id, and the :func:`content_hash` of its texts if they stand beside it; arguments as for *take_records*."""
+    """Yield each id with the :func:`content_hash` of its texts, or None without texts; see :func:`take_records`."""
     if not isinstance(examples, str | PathLike):
         for one in examples:
             example = getattr(one, "example", one)
@@ -160,7 +160,7 @@ def listed_examples(
 
 
 def hits_in(value: Any) -> Iterator[tuple[str, str | None]]:
-    """The training examples anywhere in a result as JSON: they stand under ``example``. As *listed_examples*."""
+    """Yield id and hash, as :func:`listed_examples` does, of every object ``example`` anywhere in a JSON result."""
     if isinstance(value, Mapping):
         example = value.get("example")
         if isinstance(example, Mapping) and isinstance(example.get("id"), str):

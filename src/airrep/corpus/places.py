@@ -1,4 +1,4 @@
-"""Places of n-grams in the texts of an example."""
+"""Character positions of n-grams in the texts of an example."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ class Span:
 class Places:
     """Places of an example's features in its texts, one entry for each occurrence of an n-gram.
 
-    Characters count through ``prompt + "\\n" + response``, whatever the view. What is invisible has no place.
+    Positions count characters of ``prompt + "\\n" + response`` in every view. White space alone has no place.
     """
 
     columns: np.ndarray
-    """``(k,)`` int64: the feature."""
+    """``(k,)`` int64: the feature's column."""
     ngrams: np.ndarray
-    """``(k,)`` uint64: equal for equal n-grams; those of one column differ where columns are hashed."""
+    """``(k,)`` uint64: equal for equal n-grams; hashed columns hold several n-grams."""
     starts: np.ndarray
     """``(k,)`` int64: the first character."""
     stops: np.ndarray
@@ -52,7 +52,7 @@ class Places:
         starts: Sequence[int] | np.ndarray,
         stops: Sequence[int] | np.ndarray,
     ) -> "Places":
-        """Places in the text that a view shows; white space at their ends is cut off."""
+        """Return places given by positions in the text of a view; white space at their ends is cut off."""
         text = seen_text(example, view)
         visible = np.flatnonzero(~np.fromiter(map(str.isspace, text), bool, len(text)))
         first = np.searchsorted(visible, np.asarray(starts, np.int64))
@@ -67,7 +67,7 @@ class Places:
         )
 
     def shares(self, example: Example) -> np.ndarray:
-        """The share of each place's visible characters that lie in the example's span, ``(k,)``; ones without."""
+        """Return the share of each place's visible characters in the example's span, ``(k,)``; 1 without a span."""
         if example.span is None:
             return np.ones(len(self.starts))
         before = len(example.prompt) + 1
@@ -75,12 +75,12 @@ class Places:
         return shares(seen_text(example, "whole"), spans, self.starts, self.stops)
 
     def touched(self, example: Example) -> "Places":
-        """The places that touch the example's span; all without one."""
+        """Return the places with a visible character in the example's span; all places without a span."""
         some = self.shares(example) > 0
         return self if some.all() else Places(*(part[some] for part in vars(self).values()))
 
     def asked(self, query: Example) -> "Places":
-        """Those that have a part in the query's span, where it has one and these are places in its response."""
+        """Return the places that overlap the query's span; all if it has no span or no place is in the response."""
         first = len(query.prompt) + 1
         if query.span is None or not (self.stops > first).any():
             return self
@@ -91,14 +91,14 @@ class Places:
 
     @classmethod
     def beside(cls, parts: Sequence["Places"], first_columns: Sequence[int]) -> "Places":
-        """The places of features side by side, each part's from its first column on; there is one part at least."""
+        """Join at least one part, adding to each part's columns its number in *first_columns*."""
         columns = [part.columns + first for part, first in zip(parts, first_columns, strict=True)]
         rest = ([getattr(part, name) for part in parts] for name in ("ngrams", "starts", "stops"))
         return cls(*map(np.concatenate, (columns, *rest)))
 
 
 def spans_of(example: Example, start: int, stop: int) -> tuple[Span, ...]:
-    """A stretch of ``prompt + "\\n" + response`` as stretches of the two texts; white space at a border is cut off."""
+    """Split a stretch of ``prompt + "\\n" + response`` into spans of the two texts, without white space at the ends."""
     border = len(example.prompt)
     parts: tuple[tuple[Field, int, int], ...] = (
         ("prompt", start, min(stop, border)),
@@ -113,7 +113,7 @@ def spans_of(example: Example, start: int, stop: int) -> tuple[Span, ...]:
 
 
 def lower_case(text: str) -> tuple[str, np.ndarray]:
-    """A plain text (:func:`.words.plain`) in lower case, and where each of its places was before, int64."""
+    """Return a plain text (:func:`.words.plain`) in lower case, and the original position of each character, int64."""
     whole, origin = plain_places(text)
     low = whole.lower()
     if len(low) == len(whole):
@@ -123,7 +123,7 @@ def lower_case(text: str) -> tuple[str, np.ndarray]:
 
 
 def ends_in(origin: np.ndarray, ends: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Ends, in the original text, of stretches that are not empty, given each place's original."""
+    """Map ends of non-empty stretches to the original text, given the original position of each character."""
     places = np.asarray(ends, np.int64)
     found: np.ndarray = np.maximum(origin[places], origin[places - 1] + 1)
     return found

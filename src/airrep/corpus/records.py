@@ -1,4 +1,4 @@
-"""From a raw record to the checked fields of an example."""
+"""Parses a raw record into the checked fields of its examples."""
 
 import hashlib
 import json
@@ -25,13 +25,13 @@ from airrep.corpus.schemas.values import describe, is_missing, label, name, plai
 from airrep.errors import ConfigError, DataError, escaped, near
 
 RESERVED = ("id", "prompt", "response", "label", "source", "metadata", "chat")
-"""Names that written records keep for themselves; metadata of the same name is written under ``metadata``."""
+"""Reserved field names of written records; a metadata key of the same name is written under ``metadata``."""
 
 _MISSING = object()
 
 
 class Fields(NamedTuple):
-    """Fields of one record that a corpus keeps; ``metadata`` and ``chat`` are JSON text, or None if there is none."""
+    """Fields of one example as a corpus keeps them; ``metadata`` and ``chat`` are JSON text, or None if empty."""
 
     prompt: str
     response: str
@@ -44,7 +44,7 @@ class Fields(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Names of the fields and turns that make an example of a record; None takes the accepted names."""
+    """Options of reading records (see :func:`airrep.read_corpus`); a field name of None accepts the usual names."""
 
     prompt_field: str | None = None
     response_field: str | None = None
@@ -56,7 +56,7 @@ class Schema:
     trained_with: TrainerName | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no choice; turns that nobody names are those that the trainer learns."""
+        """Raise ConfigError for an unknown choice; set missing ``turns`` to the trainer's default."""
         trainer = trainer_of(self.trained_with)
         if self.turns is None:
             object.__setattr__(self, "turns", trainer.turns)
@@ -67,19 +67,19 @@ class Schema:
 
     @property
     def chosen(self) -> dict[str, str]:
-        """The options that are not the defaults, by name."""
+        """The options that differ from the defaults, by name."""
         values = {option.name: (getattr(self, option.name), option.default) for option in fields(self)}
         values["turns"] = (self.turns, "last" if trainer_of(self.trained_with).turns == "last" else None)
         return {name: value for name, (value, default) in values.items() if value != default}
 
     def parse(self, record: object) -> tuple[str, list[Fields]]:
-        """Return the form of a record and the fields of each example in it; a DataError lacks the record's place."""
+        """Return a record's form and the fields of each of its examples; DataError messages lack the record's place."""
         if not isinstance(record, dict | Mapping):
             raise DataError(f"the record is {describe(record)}; an object with named fields is expected")
         rest = without_missing(record)
         form, pairs = self._read(rest)
         key = _taken(rest, self.id_field or "id")
-        if key is None and self.id_field is not None:  # who names the field wants no ids made from texts
+        if key is None and self.id_field is not None:  # a named id field must not fall back to hashes of texts
             raise DataError(
                 f'the id field "{self.id_field}" is empty, null or missing. This record has {names(record)}'
             )
@@ -106,20 +106,20 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Summary of a reading of records."""
+    """How the records of a corpus were read."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of :class:`Schema` that differ from the defaults, by name."""
     forms: tuple[str, ...] = ()
-    """Forms of the records."""
+    """Forms of the records, such as "messages"."""
     mixed: bool = False
     """True if some records were read with other options."""
     hub: tuple[str, ...] = ()
-    """Data sets of the Hub that they are of, as ``owner/name@commit``."""
+    """Data sets of the Hub that the records come from, as ``owner/name@commit``."""
 
 
 def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record with None for NaN, NaT and NA, an empty cell of pandas, and texts for Decimals and UUIDs."""
+    """Return a record with None for NaN, NaT and pandas' NA, and with text for Decimals and UUIDs."""
     return {
         key: plain(value)
         if type(value) is not str and (isinstance(value, Decimal | UUID) or is_missing(value))
@@ -129,7 +129,7 @@ def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _example(pair: Pair, key: object, of_label: object, source: object, metadata: Mapping[str, Any]) -> Fields:
-    """Return one example of a record; one of several has its part in the id and the metadata."""
+    """Return one example of a record; if the record has several, its part is in the id and the metadata."""
     if pair.part is not None:
         name_of_part, part = pair.part
         key = None if key is None else f"{text('id', name('id', key))}/{part}"
@@ -138,12 +138,12 @@ def _example(pair: Pair, key: object, of_label: object, source: object, metadata
 
 
 def _taken(rest: dict[str, Any], name: str) -> Any:
-    """Take a field out of a record; the part of an object that ``meta.lang`` names stays in it, too."""
+    """Pop a field of a record; a part of an object, such as ``meta.lang``, is only read."""
     return rest.pop(name) if name in rest else part_of(rest, name)
 
 
 def _pop_first(rest: dict[str, Any], keys: Iterable[str], found: Mapping[str, Any], what: str) -> tuple[str, object]:
-    """Take the first of ``keys`` that is there out of ``rest``."""
+    """Take the first of ``keys`` that has a value out of ``rest``; DataError lists the fields of ``found``."""
     keys = list(dict.fromkeys(keys))
     for key in keys:
         if part_of(rest, key) is not None:
@@ -158,7 +158,7 @@ def _pop_first(rest: dict[str, Any], keys: Iterable[str], found: Mapping[str, An
 
 
 def _merged(rest: dict[str, Any]) -> dict[str, Any]:
-    """Return a record's other columns with the keys of an object under ``metadata`` among them."""
+    """Return a record's remaining columns, merged with the keys of an object under ``metadata``."""
     inner = rest["metadata"]
     if not isinstance(inner, Mapping):  # a column that happens to have this name
         return rest
@@ -181,7 +181,7 @@ def checked(
     *,
     blank: bool = False,
 ) -> Fields:
-    """Return valid fields; DataError names the first that is not. With *blank* the response may be blank."""
+    """Return the fields if all are valid; DataError names the first that is not. *blank* allows a blank response."""
     if metadata and not isinstance(metadata, Mapping):
         raise DataError(f"metadata is {describe(metadata)}; an object with named fields is expected")
     return Fields(
@@ -210,7 +210,7 @@ _encode: Callable[[object], str] = json.JSONEncoder(**_JSON, sort_keys=True).enc
 
 
 def encode_record(record: Mapping[str, Any]) -> str:
-    """Return a whole record as one line of JSON, its fields in their order."""
+    """Return a record as one line of JSON, fields in the record's order."""
     return json.dumps(record, ensure_ascii=False, default=plain)
 
 
@@ -221,7 +221,7 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str | None:
 
 
 def _encoded(values: Mapping[str, Any], *, sort_keys: bool) -> str:
-    """Return JSON without spaces; DataError names the first field that is none."""
+    """Return JSON without spaces; DataError names the first field that is not valid JSON."""
     try:
         encoded = (_encode if sort_keys else _encode_in_order)(values)
         encoded.encode()
@@ -234,8 +234,8 @@ _TOLD = json.dumps(dict(MESSAGES), separators=(",", ":"))
 
 
 def encode_chat(chat: Mapping[str, Any]) -> str:
-    """Return an example's chat as one line of JSON, keys in their order: templates write them in it."""
-    if chat is MESSAGES:  # of most conversations
+    """Return an example's chat as one line of JSON, keys in their order, because chat templates may print them."""
+    if chat is MESSAGES:  # true for most conversations
         return _TOLD
     if not is_chat_of_example(chat):
         raise DataError(
@@ -260,7 +260,7 @@ def _not_json(values: Mapping[Any, Any]) -> str:
 
 
 def encode_metadata_text(encoded: str) -> str | None:
-    """Return the canonical form of metadata that is JSON text already."""
+    """Return the canonical form of metadata given as JSON text."""
     try:
         values = json.loads(encoded)
     except ValueError as error:

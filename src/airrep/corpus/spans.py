@@ -1,4 +1,4 @@
-"""Spans of an answer: read, checked, marked in texts; shares of tokens."""
+"""Reads, checks and marks spans of a response; computes tokens' shares in them."""
 
 import re
 import unicodedata
@@ -11,21 +11,21 @@ from airrep.corpus.schemas.values import describe
 from airrep.errors import ConfigError, DataError
 
 Spans: TypeAlias = tuple[tuple[int, int], ...]
-"""Stretches of one text in order, apart: the first character of each, and the one after its last."""
+"""Ordered stretches of one text that do not overlap, each as (first character, character after the last)."""
 
 FIELD = "span"
-"""Field of records of queries, and key of what a corpus keeps of an example, that holds spans."""
+"""Field of query records, and key of a corpus's column ``chat``, that holds spans."""
 OPEN, CLOSE = "[[", "]]"
-"""Marks of a span in a text that is typed."""
+"""Marks around a span in a text typed by the user."""
 EXPECTED = "pairs of character positions, such as [[11, 14]], counted from 0 in the response, with the end excluded"
 _TYPED = re.compile(r"\s*(\d+)\s*:\s*(\d+)\s*")
 _MARKS = re.compile(r"\\(\[\[|\]\])|(\[\[)|(\]\])")
 _JOINERS = "\u200d\ufe0e\ufe0f"
-"""Signs that belong to the character before them: the joiner of emoji, and selectors of their form."""
+"""Characters that belong to the character before them: the emoji joiner and variation selectors."""
 
 
 def plain_spans(value: object) -> Any:
-    """One pair, or several, as a tuple of pairs in order; anything else as it is, for :func:`check_spans` to refuse."""
+    """Return one or several pairs as a sorted tuple; other values unchanged, for :func:`check_spans` to refuse."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, list | tuple):
@@ -38,7 +38,7 @@ def plain_spans(value: object) -> Any:
 
 
 def check_spans(response: str, spans: object) -> Spans:
-    """The spans of a response; DataError names the first that is none."""
+    """Return the sorted spans of a response; DataError names the first that is not valid."""
     found = plain_spans(spans)
     if not isinstance(found, tuple) or not found or not all(isinstance(pair, tuple) for pair in found):
         what = "empty" if isinstance(found, list | tuple) and not found else describe(spans)
@@ -64,7 +64,7 @@ def check_spans(response: str, spans: object) -> Spans:
 
 
 def _parts_a_character(text: str, place: int) -> bool:
-    """True if a place lies between a sign and what is written on it: accents, selectors, joined emoji."""
+    """Return True if a position is inside a user-visible character: before an accent, selector or joined emoji."""
     if not 0 < place < len(text):
         return False
     sign = text[place]
@@ -73,7 +73,7 @@ def _parts_a_character(text: str, place: int) -> bool:
 
 
 def typed_spans(text: str) -> Spans:
-    """Spans as they are typed, ``11:14`` or several with commas between; ConfigError for anything else."""
+    """Parse the value of --span: ``11:14``, or several separated by commas; ConfigError for anything else."""
     found = [_TYPED.fullmatch(part) for part in text.split(",")]
     if not all(found):
         raise ConfigError(
@@ -84,7 +84,7 @@ def typed_spans(text: str) -> Spans:
 
 
 def span_of_record(value: object) -> object:
-    """The field of a record: pairs, or a text of these as a cell of a table holds it."""
+    """Parse the field ``span`` of a record: pairs, or text that lists pairs, as in a cell of a table."""
     if isinstance(value, str):
         pairs = re.findall(r"\[\s*(\d+)\s*,\s*(\d+)\s*\]", value) or re.findall(r"(\d+)\s*:\s*(\d+)", value)
         return [[int(start), int(stop)] for start, stop in pairs] or value
@@ -92,12 +92,12 @@ def span_of_record(value: object) -> object:
 
 
 def take_marks(text: str, where: str) -> tuple[str, Spans]:
-    r"""A text without its marks ``[[`` and ``]]``, and the spans that they marked; ``\[[`` is two brackets.
+    r"""Return a text without its marks ``[[`` and ``]]``, and the spans that they marked; ``\[[`` is two brackets.
 
-    Closing marks count only behind an opening one, so that ``x[i[0]]`` stays as it is.
+    A closing mark counts only after an opening mark, so ``x[i[0]]`` is unchanged.
 
     Raises:
-        ConfigError: a span has no end, or another one begins in it.
+        ConfigError: a span is not closed, or another span begins inside it.
 
     Example:
         >>> take_marks("It is [[108]] m long.", "--response")
@@ -131,14 +131,14 @@ def take_marks(text: str, where: str) -> tuple[str, Spans]:
 
 
 def with_marks(text: str, spans: Sequence[tuple[int, int]] | None) -> str:
-    """A text with marks around its spans, as people read it."""
+    """Return a text with marks around its spans, for display (brackets in the text are not escaped)."""
     for start, stop in reversed(spans or ()):
         text = f"{text[:start]}{OPEN}{text[start:stop]}{CLOSE}{text[stop:]}"
     return text
 
 
 def as_typed(text: str, spans: Sequence[tuple[int, int]] | None) -> str:
-    """A text of which :func:`take_marks` gives the same text and spans."""
+    """Return the marked and escaped text from which :func:`take_marks` recovers the text and spans."""
     ends = sorted({0, len(text), *(place for span in spans or () for place in span)})
     opening, closing = {start for start, _ in spans or ()}, {stop for _, stop in spans or ()}
     parts = []
@@ -149,21 +149,21 @@ def as_typed(text: str, spans: Sequence[tuple[int, int]] | None) -> str:
 
 
 def text_of(response: str, spans: Spans) -> str:
-    """The words of spans alone; between two of them dots."""
+    """Return only the text of the spans, joined by dots."""
     return " … ".join(response[start:stop].strip() for start, stop in spans)
 
 
 def shares(text: str, spans: Spans, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """The share of each token's visible characters that lie in spans of a text, ``(t,)`` float64 from 0 to 1.
+    """Return the share of each token's visible characters that lie in the spans, ``(t,)`` float64 from 0 to 1.
 
-    A token without any, such as the end of the text, goes with the visible character before it; without one before
-    it, with the first. So the shares in spans that part a text add up to 1.
+    A token without visible characters, such as the end of text, counts as the nearest visible character before it, or
+    as the first one of the text. If spans partition a text, a token's shares add up to 1.
 
     Args:
         text: the text.
-        spans: of it.
+        spans: spans of the text.
         starts: ``(t,)``; first character of each token.
-        stops: ``(t,)``; the character after its last.
+        stops: ``(t,)``; character after the last of each token.
 
     Example:
         >>> shares("It is 108 m", ((6, 9),), np.array([0, 2, 5, 9, 11]), np.array([2, 5, 9, 11, 11]))
@@ -183,7 +183,7 @@ def shares(text: str, spans: Spans, starts: np.ndarray, stops: np.ndarray) -> np
 
 
 def without_span(chat: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, Any]:
-    """Return what a corpus keeps of an example beside its texts, as its chat and its spans."""
+    """Split the column ``chat`` of a corpus into an example's chat and its spans, None where missing."""
     if not isinstance(chat, Mapping) or FIELD not in chat:
         return chat, None
     rest = {name: part for name, part in chat.items() if name != FIELD}
@@ -191,5 +191,5 @@ def without_span(chat: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | No
 
 
 def beside_chat(chat: Mapping[str, Any] | None, spans: Spans | None) -> Mapping[str, Any] | None:
-    """The reverse of :func:`without_span`."""
+    """Join chat and spans for the column ``chat``, the reverse of :func:`without_span`."""
     return chat if spans is None else {**(chat or {}), FIELD: [list(pair) for pair in spans]}

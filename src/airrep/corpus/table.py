@@ -1,4 +1,4 @@
-"""The table behind a corpus: records assembled, checked, taken from, digested."""
+"""The table behind a corpus: builds, checks, slices and hashes it."""
 
 import hashlib
 import json
@@ -23,12 +23,12 @@ else:
     Column = pa.ChunkedArray
 
 COLUMNS = ("id", "prompt", "response", "label", "source", "metadata", "chat", "place")
-"""Columns of a corpus table, in order; ``place`` is where a row was read, such as ``train.jsonl:12``."""
+"""Columns of a corpus table, in order; ``place`` is where a row was read from, such as ``train.jsonl:12``."""
 PLACE = COLUMNS[-1]
 _FEW = 64
-"""Rows that are cut out one by one, without what loads :mod:`pyarrow.compute`."""
+"""At most this many rows are sliced one by one, which avoids the import of :mod:`pyarrow.compute`."""
 _LATER = COLUMNS[-2:]
-"""Columns that tables of earlier versions have not."""
+"""Columns that tables of earlier versions lack."""
 _REQUIRED = COLUMNS[:3]
 _NOT_BLANK = ("id", "response")
 SCHEMA = pa.schema([(column, pa.large_string()) for column in COLUMNS])
@@ -42,13 +42,13 @@ _MESSAGES_KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Number of records left out as invalid, and the errors of the first 20."""
+    """Number of invalid records that were left out, and the error messages of the first 20."""
 
     count: int = 0
     messages: tuple[str, ...] = ()
 
     def add(self, message: str) -> "Skipped":
-        """Return the same with one more record."""
+        """Return a copy that counts one more record."""
         kept = self.messages if len(self.messages) >= _MESSAGES_KEPT else (*self.messages, message)
         return Skipped(self.count + 1, kept)
 
@@ -56,9 +56,9 @@ class Skipped:
 def build_table(
     source: RecordSource, parse: Callable[[object], tuple[str, list[Fields]]], *, skip_invalid: bool = False
 ) -> tuple[pa.Table, Skipped, dict[str, int]]:
-    """Return the table of a source's records, what was left out, and how many records had each form.
+    """Return the table of a source's records, the invalid records left out, and the number of records in each form.
 
-    The first record that is not valid, or has the id of an earlier one, is a DataError, or left out.
+    A record that is not valid, or has the id of an earlier record, raises DataError or, if *skip_invalid*, is left out.
     """
     skipped, forms, batches = Skipped(), Counter[str](), list[pa.RecordBatch]()
     rows, characters = list[tuple[str | None, ...]](), 0
@@ -78,7 +78,7 @@ def build_table(
         for prompt, response, given, *others in found:
             key = given or content_hash(prompt, response)
             numbers.append(number)
-            hashes.append(hash(key))  # 8 bytes an id: only where two are equal are ids themselves compared
+            hashes.append(hash(key))  # 8 bytes an id; the ids themselves are compared only if two hashes are equal
             made.append(given is None)
             rows.append((key, prompt, response, *others, source.short_place(number)))
             characters += len(prompt) + len(response)
@@ -100,7 +100,7 @@ def _batch_of(rows: Sequence[Sequence[str | None]]) -> pa.RecordBatch:
 
 
 def _texts(values: Sequence[str | None]) -> Any:
-    """Make ``pa.array`` of texts without it: it would import an installed pandas, which takes half a second."""
+    """Make an Arrow array of texts without ``pa.array``, which would import pandas, which takes half a second."""
     encoded = [b"" if text is None else text.encode() for text in values]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     known = np.packbits(np.array([text is not None for text in values], bool), bitorder="little")
@@ -136,7 +136,7 @@ def _number_equal_texts(table: pa.Table, made: Mask) -> pa.Table:
 def _without_repeats(
     table: pa.Table, source: RecordSource, numbers: Rows, skipped: Skipped, skip_invalid: bool
 ) -> tuple[pa.Table, Skipped]:
-    """Refuse, or leave out, rows whose id an earlier row has."""
+    """Refuse or, if *skip_invalid*, leave out rows whose id an earlier row has."""
     later, first = repeats(table["id"])
     for row, earlier in zip(later.tolist(), first.tolist(), strict=True):
         message = (
@@ -154,7 +154,7 @@ def _without_repeats(
 
 
 def checked_table(table: pa.Table) -> pa.Table:
-    """Return a corpus table with its columns in order, checked; a DataError names the first bad row, from 1 on."""
+    """Return a table with all corpus columns in order, checked; DataError names the first bad row, from 1 on."""
     unknown = [column for column in table.column_names if column not in COLUMNS]
     missing = [column for column in _REQUIRED if column not in table.column_names]
     if unknown or missing:
@@ -174,7 +174,7 @@ def checked_table(table: pa.Table) -> pa.Table:
 
 
 def _checked_column(table: pa.Table, column: str) -> Column:
-    """Return one column as valid large_string."""
+    """Return one column as valid large_string, all null if it is missing."""
     if column not in table.column_names:
         return pa.chunked_array([pa.nulls(len(table), pa.large_string())])
     try:
@@ -210,7 +210,7 @@ def _checked_column(table: pa.Table, column: str) -> Column:
 
 
 def with_all_columns(table: pa.Table) -> pa.Table:
-    """Return a table of an earlier version, whose examples had no chat or no place, with these columns."""
+    """Add empty columns ``chat`` and ``place`` to a table of an earlier version that lacks them."""
     for column in _LATER:
         if table.column_names == list(COLUMNS[: COLUMNS.index(column)]):
             table = table.append_column(SCHEMA.field(column), pa.nulls(len(table), pa.large_string()))
@@ -219,7 +219,7 @@ def with_all_columns(table: pa.Table) -> pa.Table:
 
 def take(table: pa.Table, rows: Rows) -> pa.Table:
     """Return the given rows in the given order, copying no others."""
-    # Arrow would join all chunks of a column first; this takes from each batch its own rows, then mends their order.
+    # Arrow would first join all chunks of a column; this takes each batch's rows, then restores the order.
     batches = table.to_batches()
     ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
     batch_of = np.searchsorted(ends, rows, side="right")
@@ -239,12 +239,12 @@ def take(table: pa.Table, rows: Rows) -> pa.Table:
 
 
 def table_digest(table: pa.Table) -> str:
-    """Return SHA-256 (64 hex digits) over the rows in order, whatever their chunks.
+    """Return SHA-256 (64 hex digits) over the rows in order, independent of how they are chunked.
 
-    Hashed are the format's name, the number of rows, and for each column SHA-256 over all lengths in bytes
-    (int64, little-endian, −1 for null) and SHA-256 over all UTF-8 bytes. Lengths and bytes together give back
-    every row. A chat that the texts tell already is as none, and chats are hashed where there are some, so that other
-    corpora have the digests that they always had. Where rows were read is not hashed: it is no part of them.
+    The hash covers the format's name, the number of rows, and for each column SHA-256 over all lengths in bytes
+    (int64, little-endian, −1 for null) and SHA-256 over all UTF-8 bytes. Lengths and bytes together determine
+    every row. A chat that the texts determine counts as null. The column ``chat`` is hashed only if it has values, so
+    that corpora without chats keep the digests of earlier versions. The column ``place`` is not hashed.
     """
     total = hashlib.sha256(f"airrep corpus 1\n{table.num_rows}\n".encode())
     told = compute.equal(table["chat"], pa.scalar(_TOLD, pa.large_string()))
@@ -253,7 +253,7 @@ def table_digest(table: pa.Table) -> str:
     for values in columns if chats.null_count == len(chats) else [*columns, chats]:
         lengths, texts = hashlib.sha256(), hashlib.sha256()
         for chunk in filter(len, values.chunks):
-            # A null may have bytes below it, which are no part of the row.
+            # A null may have bytes in the buffer that are not part of the row.
             filled = compute.fill_null(chunk, "") if chunk.null_count else chunk
             _, offsets_buffer, data = filled.buffers()
             offsets = np.frombuffer(offsets_buffer, np.int64)[filled.offset : filled.offset + len(filled) + 1]
@@ -279,7 +279,7 @@ def repeats(ids: Column) -> tuple[Rows, Rows]:
 
 
 def id_codes(ids: Column) -> Rows:
-    """Return one number for each row, equal where the ids are equal, from 0 on without gaps."""
+    """Return one number for each row, equal for equal ids; the numbers start at 0 and have no gaps."""
     chunks: list[Any] = ids.dictionary_encode().chunks
     parts = [chunk.indices.to_numpy() for chunk in chunks]
     return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)

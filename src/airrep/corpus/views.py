@@ -1,4 +1,4 @@
-"""Views: what of an example a representation reads."""
+"""Views: the parts of an example that a representation reads."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,27 +11,27 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.schemas.conversations import REJECTED
 
 View: TypeAlias = Literal["whole", "response", "prompt"]
-"""The part of an example that a representation reads. The loss that fine-tuning changes counts the response alone."""
+"""The part of an example that a representation reads. The loss of fine-tuning counts only the response."""
 
 
 _TOGETHER = 4096
-"""Rows whose texts are made at a time."""
+"""Number of rows whose texts are made at a time."""
 
 
 def seen(example: Example, view: View) -> Example:
-    """The example as a view shows it: what is not read is empty, all else stays."""
+    """Return the example with the text that the view does not show set to ""."""
     if view == "whole":
         return example
     return replace(example, prompt="") if view == "response" else replace(example, response="", span=None)
 
 
 def seen_text(example: Example, view: View) -> str:
-    """The text that a view shows; prompt and response on lines of their own."""
+    """Return the text that a view shows; "whole" puts prompt and response on separate lines."""
     return f"{example.prompt}\n{example.response}" if view == "whole" else str(getattr(example, view))
 
 
 def seen_texts(examples: Sequence[Example], view: View) -> Iterator[str]:
-    """The text that a view shows of each example; a corpus is read by the columns of its table, part by part."""
+    """Yield the text that a view shows of each example; a corpus is read batch by batch from its table's columns."""
     if not isinstance(examples, Corpus):
         return (seen_text(example, view) for example in examples)
     names = ["prompt", "response"] if view == "whole" else [view]
@@ -41,12 +41,12 @@ def seen_texts(examples: Sequence[Example], view: View) -> Iterator[str]:
 
 
 def something_seen(examples: Sequence[Example], view: View) -> Mask:
-    """True for each example of which a view shows more than white space, ``(rows,)``."""
+    """Return True for each example whose view holds more than white space, ``(rows,)``."""
     return np.fromiter((bool(text.strip()) for text in seen_texts(examples, view)), dtype=bool, count=len(examples))
 
 
 def has_pairs(examples: Sequence[Example]) -> bool:
-    """True if some example is a preference pair; a corpus is looked through by its column of chats."""
+    """Return True if some example is a preference pair; a corpus is first searched by its column ``chat``."""
     if not isinstance(examples, Corpus):
         return any(example.is_pair for example in examples)
     chats = examples.table.column("chat").drop_null().to_pylist()
@@ -54,12 +54,12 @@ def has_pairs(examples: Sequence[Example]) -> bool:
 
 
 def chosen_sides(examples: Sequence[Example]) -> Sequence[Example]:
-    """Examples with one response each, of pairs the chosen one."""
+    """Return examples with one response each; a preference pair gives its chosen side."""
     return [example.sides[0] for example in examples] if has_pairs(examples) else examples
 
 
 def both_sides(train: Corpus) -> Corpus:
-    """A corpus with one response an example: first the chosen ones, then those that pairs reject."""
+    """Return a corpus with one response per example: all chosen sides, then the rejected sides of the pairs."""
     if not has_pairs(train):
         return train
     sides = [example.sides for example in train]

@@ -1,4 +1,4 @@
-"""Words of texts: letters with their marks."""
+"""Finds the words of a text, with accents and other marks on their letters."""
 
 import re
 import unicodedata
@@ -8,27 +8,27 @@ from functools import cache, cached_property
 import numpy as np
 
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-"""Signs of scripts that put no space between words, as a set of a regular expression: kana, Han, Thai, Lao, Khmer,
-Burmese. Each is read as a word of its own."""
+"""Characters of scripts without spaces between words (kana, Han, Thai, Lao, Khmer, Burmese), as a set for a regular
+expression. Each such character is read as a word."""
 INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Invisible characters (Unicode's default ignorable ones), as a set of a pattern: soft hyphens, joiners, marks of
-order, variation selectors."""
+"""Invisible characters (Unicode's default ignorables), as a set for a regular expression: soft hyphens, joiners,
+direction marks, variation selectors."""
 _ENOUGH = 0.25
-"""Share of a text's signs from which on it is of such a script."""
+"""Least share of such characters in a text of a script without spaces."""
 
 
 class Words:
     """Finds the words of texts: letters, digits and underscores with their marks, such as accents and vowel signs.
 
-    Python's own ``\\w`` has no marks, so that it cuts Hindi, Tamil or pointed Arabic words into their consonants. What
-    is invisible inside of a word does not cut it either.
+    Python's ``\\w`` excludes marks, so it cuts Hindi, Tamil or pointed Arabic words into their consonants. Invisible
+    characters inside a word do not cut it either.
     """
 
     def __init__(self, signs: bool = False, least: int = 1, rest: str = "") -> None:
-        """*signs*: those of scripts without spaces are words each; *least* 2: no single letters; *rest*: what else."""
+        """*signs*: characters of :data:`UNSPACED` are words; *least* 2: no single letters; *rest*: one more pattern."""
         self._signs, self._least, self._rest = signs, least, rest
         self._of_ascii = re.compile(r"\w" * least + "+" + (rest and f"|{rest}"))
 
@@ -36,23 +36,23 @@ class Words:
     def _of_all(self) -> re.Pattern[str]:
         letter, mark, hidden = (rf"[^\W{UNSPACED}]" if self._signs else r"\w"), f"[{marks()}]", f"[{INVISIBLE}]"
         first = f"{letter}+" if self._least == 1 else f"(?:{letter}{letter}+|{letter}(?={mark}))"
-        # Most words end before a sign of ASCII: one look at that spares two searches in large sets.
+        # Most words end before an ASCII character; one lookahead for that avoids two searches in large sets.
         more = rf"(?:(?=[^\0-\xac])(?:{hidden}*{mark}+|{hidden}+(?={letter})){letter}*)*"
         wanted = (f"[{UNSPACED}]" if self._signs else "", first + more, self._rest)
         return re.compile("|".join(filter(None, wanted)))
 
     def findall(self, text: str) -> list[str]:
-        """All words of a text, in order."""
+        """Return all words of a text, in order."""
         return (self._of_ascii if text.isascii() else self._of_all).findall(text)
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
-        """Find the words with their places."""
+        """Yield a match for each word of a text, in order."""
         return (self._of_ascii if text.isascii() else self._of_all).finditer(text)
 
 
 @cache
 def marks(unspaced: bool = False) -> str:
-    """All marks as a set of a regular expression, as Python names none; those of *unspaced* scripts too, if wanted."""
+    """Return all combining marks as a set for a regular expression; with *unspaced* also those of :data:`UNSPACED`."""
     found = (code for code in range(0x300, 0x20000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
     but = re.compile(f"[{INVISIBLE}]" if unspaced else f"[{UNSPACED}{INVISIBLE}]")
     ranges: list[list[int]] = []
@@ -65,22 +65,22 @@ def marks(unspaced: bool = False) -> str:
 
 
 def unspaced(text: str) -> bool:
-    """True if a quarter or more of a text's signs are of scripts without spaces between words."""
+    """Return True if at least a quarter of a text's characters are of scripts without spaces between words."""
     return not text.isascii() and 0 < _ENOUGH * len(text) <= len(_sign().findall(text))
 
 
 @cache
 def _sign() -> re.Pattern[str]:
-    return re.compile(f"[{UNSPACED}]")  # made when first needed: that takes a while
+    return re.compile(f"[{UNSPACED}]")  # compiled at first use, because that is slow
 
 
 def plain(text: str) -> str:
-    """A text in which equal words are equal characters: composed (NFC), nothing invisible in front of a letter."""
+    """Normalize a text so that equal words have equal characters: NFC, no invisible characters before a letter."""
     return text if text.isascii() else unicodedata.normalize("NFC", _hidden().sub("", text))
 
 
 def plain_places(text: str) -> tuple[str, np.ndarray]:
-    """The plain text, and the place in the original of each of its characters and of its end, int64."""
+    """Return :func:`plain` of a text and, int64, the original position of each of its characters and of its end."""
     if plain(text) == text:
         return text, np.arange(len(text) + 1)
     shown = np.ones(len(text), bool)
@@ -101,5 +101,5 @@ def _hidden() -> re.Pattern[str]:
 
 @cache
 def _clusters() -> re.Pattern[str]:
-    """A sign with all that may be composed with it: marks, and the vowels and finals of Korean."""
+    """A character with everything that may be composed with it: marks, and the vowels and finals of Korean."""
     return re.compile(rf"(?s:.)[{marks(True)}\u1160-\u11ff]*")

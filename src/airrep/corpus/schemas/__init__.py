@@ -1,7 +1,7 @@
 """Schemas of records: from a raw record to prompts and responses.
 
-conversations  Conversations: messages of any usual form to prompts and responses, and shortened prompts.
-forms          Forms of records: which fields are prompt and response.
-trainers       Trainers' ways of reading rows: the texts they join, the tokens they learn.
-values         Checks of single values of a record: texts, names, encodings, roles, marks.
+conversations  Turns messages in the usual formats into prompts and responses; shortens prompts for display.
+forms          Finds the fields of a record that hold prompt and response.
+trainers       How each supported trainer reads rows: the texts joined, the tokens learned.
+values         Checks single values of a record: texts, names, encodings, roles, training marks.
 """

@@ -1,4 +1,4 @@
-"""Conversations: messages of any usual form to prompts and responses, and shortened prompts."""
+"""Turns messages in the usual formats into prompts and responses; shortens prompts for display."""
 
 import json
 import re
@@ -13,40 +13,40 @@ from airrep.corpus.schemas.values import CALLS, describe, is_learnt, role_of, te
 from airrep.errors import DataError
 
 RENDERING = "rendering"
-"""Field of manifests and requests: how some prompts are read, where an LM's fingerprint does not tell it."""
+"""Field of manifests and requests: how prompts are rendered, where an LM's fingerprint does not determine it."""
 REJECTED = "rejected"
 """Key of a chat: the response that a pair rejects, a text, or a message where the chat has messages."""
 CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn", "asked", REJECTED, "span")
-"""Keys of :attr:`airrep.Example.chat`, and that of the span of a query, which is kept beside them."""
+"""Keys of :attr:`airrep.Example.chat`, and "span", under which a corpus stores a query's span beside them."""
 MESSAGES: Mapping[str, Any] = MappingProxyType({"form": "messages"})
-"""Chat of a conversation whose messages :func:`messages_of` recovers exactly from the prompt's text."""
+"""Chat of a conversation whose messages :func:`messages_of` can recover exactly from the prompt's text."""
 FORMS = ("joined", "bare", "messages")
-"""Forms of a row: two that no chat template is for, and that of a conversation that is all in its texts."""
+"""Values of a chat's ``form``: "joined" and "bare" rows use no chat template; "messages" is :data:`MESSAGES`."""
 _SPEAKERS = ("User", "Assistant", "Tool", "System", "Tools")
 _FIRST = ("System: ", "Tools: ")
 SYSTEM = "[system …] "
 """Text in place of a folded system prompt."""
 DOTS = "… "
-"""Text in place of everything before the last message."""
+"""Text in place of all messages before the last."""
 _SILENT = ("system", "tool")
-"""Roles that may say nothing: an empty system prompt is left out, a tool may have no result."""
+"""Roles whose message may be empty: an empty system prompt is left out; a tool may return nothing."""
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _MEDIA = ("image", "image_url", "video", "video_url", "audio", "input_audio", "audio_url")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """Fields of an assistant's thoughts before its answer; the LM learns them as it learns the answer."""
 _TURN = re.compile(r"^(Tools|System|User|Assistant|Tool): ", re.MULTILINE)
 _LOOKS_SO = re.compile(r"\n(?=\\*(?:Tools|System|User|Assistant|Tool): )")
-"""Before a line within a message that begins as a message does, such as one of a pasted transcript, or as such a line
-is written: behind a backslash. The prompt is all that is stored, so only its text can tell which lines are messages; as
-in mailboxes (mboxrd), a line that has the sign already gets one more, so that each text comes back."""
+"""Matches before a line inside a message that looks like the start of a message (with or without backslashes), as in a
+pasted transcript. Only the prompt's text is stored, so such a line is escaped by a backslash; as in mailboxes (mboxrd),
+an escaped line gets one more backslash, so that every text can be restored."""
 _WRITTEN_SO = re.compile(r"\n\\(?=\\*(?:Tools|System|User|Assistant|Tool): )")
 _ESCAPE = "\n\\\\"
 
 
 class Message(NamedTuple):
-    """One message: its role, its text, and whether an LM is trained on it if it is the assistant's.
+    """One message: its role, its text, and whether an assistant's message is trained on.
 
-    ``given`` is what a chat template gets, where that is more; of tools, their list.
+    ``given`` is the object for a chat template if it holds more than role and text; for tools, their list.
     """
 
     role: str
@@ -56,9 +56,9 @@ class Message(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A prompt and a response of a record; ``part`` tells what of it they are, as a name and a value.
+    """A prompt and a response of a record; ``part`` names their part of the record, such as ``("turn", 2)``.
 
-    ``chat`` is what their texts do not tell of how a trainer reads them (:attr:`airrep.Example.chat`).
+    ``chat`` is the input of a trainer beyond the two texts (:attr:`airrep.Example.chat`).
     """
 
     prompt: object
@@ -68,13 +68,13 @@ class Pair(NamedTuple):
 
 
 def is_messages(value: object) -> TypeGuard[Sequence[Any]]:
-    """True if a value is a list, as conversations are."""
+    """Return True if a value is a list, tuple or array, the types that conversations have."""
     return isinstance(value, list | tuple | np.ndarray)
 
 
 def read_messages(messages: object, name: str = "messages") -> list[Message]:
-    """Return the messages of a list of objects with role and content, or from and value."""
-    if isinstance(messages, str):  # a cell of a table, say, which has no lists
+    """Return the messages of a list (or its JSON text) of objects with role and content, or from and value."""
+    if isinstance(messages, str):  # such as a cell of a CSV file
         messages = from_json(messages)
     if not is_messages(messages):
         raise DataError(f"{name} is {describe(messages)}; a list of objects with role and content is expected")
@@ -88,12 +88,12 @@ def read_messages(messages: object, name: str = "messages") -> list[Message]:
 
 
 def _not_silent(messages: Sequence[Message]) -> list[Message]:
-    """Messages without empty system prompts, of which a prompt's text has nothing; a chat template may."""
+    """Return the messages without empty system prompts, which only a chat template shows."""
     return [message for message in messages if message.content or message.role != "system"]
 
 
 def of_exchanges(exchanges: object, name: str) -> list[Message]:
-    """Return the messages of pairs of texts, such as Alpaca's history, or of messages; it may be JSON text."""
+    """Return the messages of a list of pairs of texts (Alpaca's history) or of messages, which may be JSON text."""
     if isinstance(exchanges, str):
         exchanges = from_json(exchanges) if exchanges.strip() else []
     if is_messages(exchanges) and len(exchanges) and all(isinstance(one, Mapping) for one in exchanges):
@@ -110,7 +110,7 @@ def of_exchanges(exchanges: object, name: str) -> list[Message]:
 
 
 def tools_message(tools: object, name: str = "tools") -> list[Message]:
-    """Return an LM's tools, a list, an object or JSON text of one, as a message before all others; none for none."""
+    """Return tools (a list, an object, or JSON text of either) as one message to put first; an empty list for none."""
     written = tools if isinstance(tools, str) else None
     if isinstance(tools, str):
         tools = [] if tools.strip() in ("", "null") else from_json(tools)
@@ -128,7 +128,7 @@ def tools_message(tools: object, name: str = "tools") -> list[Message]:
 
 
 def from_json(value: str) -> Any:
-    """Return the value of a text that is JSON of a list or an object; any other text as it is."""
+    """Return the value of a text that is a JSON list or object; return any other text unchanged."""
     if value.lstrip()[:1] in ("[", "{"):
         with suppress(ValueError, RecursionError):
             return json.loads(value)
@@ -136,7 +136,7 @@ def from_json(value: str) -> Any:
 
 
 def system_message(system: object, name: str = "system") -> list[Message]:
-    """Return a system prompt, a text or a list of blocks, as a message; none for a blank or an empty one."""
+    """Return a system prompt (a text or a list of blocks) as one message; an empty list for a blank prompt."""
     if is_messages(system):
         system = "\n".join(_part(name, part) for part in system)
     if _is_blank(system):
@@ -145,7 +145,7 @@ def system_message(system: object, name: str = "system") -> list[Message]:
 
 
 def last_turn(messages: list[Message], name: str = "messages") -> Pair:
-    """Return the last turn that is trained on as the response to all before it; the last must be the assistant's."""
+    """Return the last trained turn as the response to all before it; the last message must be an assistant's."""
     if messages[-1].role != "assistant":
         raise DataError(
             f"the last message has the role {messages[-1].role!r}, but a conversation must end with an assistant "
@@ -155,16 +155,16 @@ def last_turn(messages: list[Message], name: str = "messages") -> Pair:
 
 
 def every_turn(messages: list[Message], name: str = "messages", first: int = 0) -> list[Pair]:
-    """Return each assistant turn from place *first* on that is trained on, numbered from 1, after all before it."""
+    """Return each trained assistant turn from message *first* on as a response, numbered from 1 in ``part``."""
     answers = [place for place in _answers(messages, name) if place >= first]
     return [_pair(messages, place)._replace(part=("turn", number)) for number, place in enumerate(answers, 1)]
 
 
 def prompt_of(messages: Sequence[Message]) -> str:
-    """Return messages as a prompt: a user's only one as it stands, else a line ``Role: content`` each.
+    """Return messages as a prompt: a single user message unchanged, else ``Role: content`` for each message.
 
-    A line within a message that itself begins with such a role is written behind a backslash; and so is a user's only
-    one that reads as several messages.
+    A backslash is put before a line inside a message that begins with such a role, and before a single user message
+    that reads as several messages.
 
     Example:
         >>> print(prompt_of([Message("system", "Be brief."), Message("user", "Who is right?\\nUser: I am.")]))
@@ -179,7 +179,7 @@ def prompt_of(messages: Sequence[Message]) -> str:
 
 
 def answered(prompt: str, response: str) -> str:
-    """Return how the prompts of a conversation's later turns begin, by those of an earlier one."""
+    """Return the text that the prompts of all later turns begin with, given an earlier turn's prompt and response."""
     asked = messages_of(prompt)
     before = _lines(asked[0]) if len(asked) == 1 and asked[0].role == "user" else prompt
     return f"{before}\n{_lines(Message('assistant', response))}\n"
@@ -190,24 +190,24 @@ def _lines(message: Message) -> str:
 
 
 def holds_turns(prompt: str) -> bool:
-    """True if :func:`prompt_of` may have written this prompt from several messages, with their roles as text."""
+    """Return True if the prompt begins with a role such as ``User:``, as :func:`prompt_of` writes several messages."""
     return _TURN.match(prompt) is not None
 
 
 def messages_of(prompt: str) -> list[Message]:
-    """Return the messages that :func:`prompt_of` wrote as a prompt; any other prompt is one of the user's.
+    """Return the messages that :func:`prompt_of` wrote as a prompt; any other prompt is one user message.
 
-    A text that reads as several messages is taken for them: files that airrep writes are read back as conversations.
+    A text that reads as several messages becomes several, so that files written by airrep are read as conversations.
     """
     bare = prompt.lstrip("\\")
     found = _several(bare)
-    if len(bare) < len(prompt):  # a user's only one, which must not be taken for several
+    if len(bare) < len(prompt):  # an escaped single user message
         return [Message("user", prompt[1:] if found else prompt)]
     return found or [Message("user", prompt)]
 
 
 def _several(prompt: str) -> list[Message]:
-    """Return the messages of a prompt that are lines of it; none if it was not written so."""
+    """Split a prompt that :func:`prompt_of` wrote from several messages; return an empty list for other prompts."""
     if not holds_turns(prompt):
         return []
     _, *parts = _TURN.split(prompt)
@@ -220,7 +220,7 @@ def _several(prompt: str) -> list[Message]:
 
 
 def chat_of(prompt: str) -> list[dict[str, str]]:
-    """Return the messages of a prompt as chat templates take them; tools are text of the system message."""
+    """Return the messages of a prompt as chat templates take them, with tools as text in the system message."""
     found = messages_of(prompt)
     first = next((number for number, one in enumerate(found) if one.role not in ("tools", "system")), len(found))
     before = list(map(_told, found[:first]))
@@ -234,7 +234,7 @@ def chat_message(role: str, content: str) -> dict[str, str]:
 
 
 def _answers(messages: list[Message], name: str) -> list[int]:
-    """Return places of the assistant's messages that are trained on and have something before them."""
+    """Return the numbers, from 0, of trained assistant messages that have a message before them."""
     places = [place for place, message in enumerate(messages) if message.role == "assistant"]
     if not places:
         raise DataError(f"{name} has no assistant message, but at least one is needed")
@@ -257,9 +257,9 @@ def _pair(messages: list[Message], place: int) -> Pair:
 
 
 def _chat(messages: Sequence[Message]) -> Mapping[str, Any] | None:
-    """A chat template's arguments; None if the texts of prompt and response tell all of them."""
+    """Return a chat template's arguments; None or MESSAGES if the texts of prompt and response determine them."""
     tools = [tool for one in messages if one.role == "tools" and one.given for tool in one.given["tools"]]
-    # tools that are no list can only be text, as they always were: of the system prompt
+    # tools that are not a list can only be text in the system prompt
     said = [one for one in messages if one.role != "tools" or one.given is None]
     plain = not tools and all(one.given is None and one.role != "tools" for one in said)
     first = next((number for number, one in enumerate(said) if one.role != "system"), len(said))
@@ -270,7 +270,7 @@ def _chat(messages: Sequence[Message]) -> Mapping[str, Any] | None:
 
 
 def chat_of_pair(pair: Pair) -> Mapping[str, Any]:
-    """The chat of a pair, its messages too where its texts tell all of them."""
+    """Return a pair's chat; if its texts determine the messages, rebuild the messages from them."""
     if pair.chat not in (None, MESSAGES):
         return pair.chat
     asked = chat_of(pair.prompt) if isinstance(pair.prompt, str) and pair.prompt else []
@@ -278,9 +278,9 @@ def chat_of_pair(pair: Pair) -> Mapping[str, Any]:
 
 
 def taken_chat(rest: dict[str, Any]) -> Mapping[str, Any] | None:
-    """Take what :attr:`airrep.Example.chat` was written as out of a record; a field ``chat`` of other data stays."""
+    """Pop a written :attr:`airrep.Example.chat` from a record; a field ``chat`` of any other form stays."""
     chat = rest.get("chat")
-    chat = from_json(chat) if isinstance(chat, str) else chat  # as an export has it
+    chat = from_json(chat) if isinstance(chat, str) else chat  # exported tables hold it as text
     if not is_chat_of_example(chat):
         return None
     rest.pop("chat")
@@ -288,7 +288,7 @@ def taken_chat(rest: dict[str, Any]) -> Mapping[str, Any] | None:
 
 
 def is_chat_of_example(chat: object) -> TypeGuard[Mapping[str, Any]]:
-    """True if a value may be an :attr:`airrep.Example.chat`."""
+    """Return True if a value has the form of an :attr:`airrep.Example.chat`."""
     if not isinstance(chat, Mapping) or not chat or not chat.keys() <= set(CHAT_KEYS):
         return False
     messages = chat.get("messages")
@@ -299,7 +299,7 @@ def is_chat_of_example(chat: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def with_rejected(chosen: Pair, rejected: Pair) -> Pair:
-    """Return the chosen response of two with the other in its chat; both answer the same prompt."""
+    """Return the chosen pair with the rejected response in its chat; DataError if their prompts differ."""
     if chosen.prompt != rejected.prompt:
         raise DataError(
             "chosen and rejected answer different prompts, but must share one. Remove the record, or set "
@@ -311,7 +311,7 @@ def with_rejected(chosen: Pair, rejected: Pair) -> Pair:
 
 
 def sides(response: str, chat: Mapping[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any] | None]:
-    """Return response and chat of the chosen side of an example, and of the rejected one; None without one."""
+    """Return (response, chat) of the chosen side and of the rejected side, or None without a rejected side."""
     alone = {name: value for name, value in chat.items() if name != REJECTED}
     chosen = response, alone or None
     if (said := chat.get(REJECTED)) is None:
@@ -330,7 +330,7 @@ _USUAL = ("user", "assistant", "system", "tool")
 
 
 def _message(number: int, message: object) -> Message:
-    """Return one message."""
+    """Parse message *number* (from 1) of a conversation."""
     if not isinstance(message, Mapping):
         raise DataError(f"message {number} is {describe(message)}; an object with role and content is expected")
     if len(message) == 2 and message.get("role") in _USUAL and isinstance(message.get("content"), str):  # most are
@@ -349,7 +349,7 @@ def _message(number: int, message: object) -> Message:
 
 
 def _given(message: Mapping[str, Any], role: str, name: str, content_key: str) -> dict[str, Any]:
-    """A message as chat templates get it: as it stands, under the names of keys and roles that they know."""
+    """Return a message for chat templates: the record's own, with the keys and roles that templates know."""
     left_out = ("role", "from", "content", "value", content_key)
     others = {key: value for key, value in message.items() if key not in left_out and value is not None}
     content = message.get(content_key)
@@ -367,7 +367,7 @@ def _given(message: Mapping[str, Any], role: str, name: str, content_key: str) -
 
 
 def _from_parts(role: str, parts: Sequence[Any]) -> tuple[str, str, dict[str, Any]]:
-    """Role, text and other keys of a message of parts (Anthropic, Bedrock), as chat templates know them."""
+    """Return role, text and other chat-template keys of a message made of parts (Anthropic, Bedrock)."""
     said: dict[str, list[str]] = {"reasoning_content": [], "content": []}
     kinds, calls = [], []
     for part in map(_of_bedrock, parts):
@@ -385,7 +385,7 @@ def _from_parts(role: str, parts: Sequence[Any]) -> tuple[str, str, dict[str, An
 
 
 def _of_bedrock(part: object) -> object:
-    """A part of a message by Bedrock's names for tools under those of Anthropic; any other as it is."""
+    """Rename Bedrock's keys of a tool part to Anthropic's; return any other part unchanged."""
     for name, kind in (("toolUse", "tool_use"), ("toolResult", "tool_result")):
         if isinstance(part, Mapping) and isinstance(part.get(name), Mapping):
             return {"type": kind, **part[name]}
@@ -397,7 +397,7 @@ def _is_blank(value: object) -> bool:
 
 
 def _content(number: int, key: str, message: Mapping[str, Any]) -> str:
-    """Return the text of a message: what was thought before it, its parts, and the calls of tools in it."""
+    """Return the text of a message: its reasoning, its content, and its tool calls, one below the other."""
     where, value = f"the {key} of message {number}", message.get(key)
     thought = next((message[name] for name in _REASONING if isinstance(message.get(name), str)), "")
     before, after = ([part] if part.strip() else [] for part in (thought, _calls(number, message)))
@@ -410,7 +410,7 @@ def _content(number: int, key: str, message: Mapping[str, Any]) -> str:
 
 
 def _part(where: str, part: object) -> str:
-    """Return one part of a message: its text, or the kind of what is no text in brackets."""
+    """Return the text of one part of a message; a part without text, such as an image, gives its type in brackets."""
     part = _of_bedrock(part)
     if isinstance(part, str):
         return part
@@ -432,7 +432,7 @@ def _part(where: str, part: object) -> str:
 
 
 def _calls(number: int, message: Mapping[str, Any]) -> str:
-    """Return calls of tools as JSON objects with name and arguments, a line each."""
+    """Return tool calls as JSON objects with name and arguments, one a line."""
     calls = message.get("tool_calls")
     if calls is None:
         calls = [call for call in (message.get("function_call"),) if call is not None]
@@ -447,13 +447,13 @@ def _call(where: str, call: object) -> str:
         raise DataError(f"{where} is {describe(called)}; an object is expected")
     arguments, name = called.get("arguments"), text(f"the name of {where}", called.get("name"))
     if isinstance(arguments, str) and not isinstance(from_json(arguments), str):
-        # JSON already, as the API of OpenAI gives it: 1e5 and null stay as they are written
+        # already JSON text, as in OpenAI's API: keep spellings such as 1e5, and nulls
         return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments.strip()}}}'
     return _json(where, {"name": name, "arguments": arguments})
 
 
 def _json(where: str, value: object) -> str:
-    """Return a value as one line of JSON; keys without a value, which Parquet adds, are left out."""
+    """Return a value as one line of JSON, without keys that are null, which Parquet adds."""
     try:
         return json.dumps(_without_nulls(value), ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -469,7 +469,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def last_message(prompt: str, length: int) -> int:
-    """Find the last message's first character in a prompt longer than *length* on one line; 0 in any other."""
+    """Return where the last message starts if the prompt, on one line, is longer than *length*; otherwise 0."""
     if len(prompt) <= length or not holds_turns(prompt):
         return 0
     if len(prompt) <= 2 * length and len(" ".join(prompt.split())) <= length:
@@ -478,13 +478,13 @@ def last_message(prompt: str, length: int) -> int:
 
 
 def message_at(prompt: str, place: int) -> int:
-    """Find the first character of the message that holds a place of a conversation."""
+    """Return where the message that contains position *place* of a conversation starts."""
     heads = [f"\n{role}: " for role in _SPEAKERS]
     return max(prompt.rfind(head, 0, place + len(head)) + 1 for head in heads)
 
 
 def system_end(prompt: str) -> int:
-    """Find the first message after a system prompt and its tools; 0 if there is neither."""
+    """Return where the first message after the system prompt and tools starts; 0 if there is neither."""
     end = 0
     while prompt.startswith(_FIRST, end) and (end or holds_turns(prompt)):
         heads = (prompt.find(f"\n{role}: ", end) for role in _SPEAKERS)
@@ -495,7 +495,7 @@ def system_end(prompt: str) -> int:
 
 
 def folded(prompt: str) -> str:
-    """A prompt without its system prompt, and a question that stands alone then without its role.
+    """Return a prompt with its system prompt abbreviated; a single message left after that loses its role.
 
     Example:
         >>> folded("System: Be polite.\\nUser: Is it late?")
@@ -508,9 +508,9 @@ def folded(prompt: str) -> str:
 
 
 def from_last_message(prompt: str, length: int) -> str:
-    """A prompt to be shortened to *length* characters: of several messages the last, behind dots; others whole.
+    """Return dots and the last message of a prompt longer than *length* characters; return other prompts unchanged.
 
-    What stands before the question is alike in all examples of a data set: its system prompt, its tools.
+    The messages before the question, such as system prompt and tools, are usually equal throughout a data set.
 
     Example:
         >>> from_last_message("System: Be polite.\\nUser: Is it late?", 20)

@@ -1,4 +1,4 @@
-"""Forms of records: which fields are prompt and response."""
+"""Finds the fields of a record that hold prompt and response."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ from airrep.corpus.schemas.values import describe, half_heeded, text
 from airrep.errors import DataError
 
 Turns: TypeAlias = Literal["last", "all"]
-"""Assistant turns of a conversation that are examples: its last, or each."""
+"""Assistant turns of a conversation that become examples: the last, or all."""
 Preferences: TypeAlias = Literal["chosen", "both", "pairs"]
-"""Responses of a preference pair that are examples: the chosen one, both apart, or one example of the two."""
+"""Examples of a preference pair: its chosen response, both responses apart, or one example that holds both."""
 
 PAIRS = (
     ("prompt", "response"),
@@ -45,20 +45,20 @@ PAIRS = (
     ("query", "response"),
     ("input", "output"),
 )
-"""Names of prompt and response, in order of precedence: a worked solution before the bare answer."""
+"""Field names of prompt and response, in order of precedence: a worked solution comes before the bare answer."""
 PLAIN = "prompt and response"
 """The form of a record that has these two fields."""
 PAIRED = "preference pairs"
-"""Beginning of the names of preference pairs' forms."""
+"""First words of the name of every form for preference pairs."""
 KTO = "in KTO data an answer to avoid"
-"""Part of the names of forms that hold KTO's answers to avoid."""
+"""Words in the name of a form whose answer KTO data mark as undesirable."""
 KTO_FIELDS = {"kto_tag": ("False",), "label": ('"false"', '"False"', '"0"')}
-"""Fields that mark them, and the values of those to avoid, as a filter has them."""
+"""Fields that mark undesirable answers in KTO data, and the values that do, as literals of a filter."""
 _TRUTHS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 CHATS = ("messages", "conversations", "conversation")
-"""Names of a list of messages."""
+"""Fields that hold a list of messages."""
 _BEFORE_CHATS = (("prompt", "response"), ("prompt", "completion"))
-"""Pairs that are read although messages stand beside them: what airrep writes, and what trl reads so."""
+"""Pairs that are read even if the record also has messages: airrep writes the first, and trl reads the second so."""
 _NAMES = {
     ("instruction", "output"): "instruction, input and output (Alpaca)",
     ("instruction", "response"): "instruction, context and response (Dolly)",
@@ -69,15 +69,15 @@ _JOINED = {
     ("question", "answer"): ("context",),
     ("question", "response"): ("context",),
 }
-"""Fields joined to a prompt: the first of these names that the record has. The form itself has the first name."""
+"""Fields to join to a prompt: the first that the record has."""
 _ASKED = ("prompt", "question", "instruction", "query", "input", "problem")
-"""Names of the prompt of a preference pair."""
+"""Fields that may hold the prompt of a preference pair."""
 _SYSTEM = ("system", "system_prompt")
 _AS_TRL = "joined without a chat template as trl does"
 _OPTIONS = ("options", "choices")
-"""Names of the answers to choose from."""
+"""Fields that hold the options of a multiple-choice question."""
 _CELLS = ("prompt", "completion", "input", "output", "chosen", "rejected", "rejected_messages")
-"""Fields that may hold messages, and in a table without lists JSON text of them."""
+"""Fields that may hold messages, as a list or, in CSV and similar tables, as JSON text."""
 _TELLING = {
     *("system", "system_prompt", "history", "tools", "functions", *CHATS, "rejected", "rejected_response"),
     *("rejected_messages", "answer", "solution", "response", "output", "completion", "context", "reasoning"),
@@ -86,13 +86,13 @@ _TELLING = {
     *("story", "dialogue", "abstract", "summary", "text", "content", "evidence", "knowledge", "background", "persona"),
     *("instruction", "instructions", "input", "query", "problem", "prompt", "message_loss_mask"),
 }
-"""Fields that look like a turn, an answer, a system prompt or what is asked about: they are named where they are not
+"""Fields that look like a turn, an answer, a system prompt or a context; the form's name lists the ones that were not
 read."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _COLUMNS = ("{}", "option_{}", "option{}", "option {}", "choice_{}", "choice{}", "op{}")
-"""Names of columns that hold an answer to choose from each: of MMLU, MedMCQA, COPA and others."""
+"""Names of columns that hold one option of a multiple-choice question each, as in MMLU, MedMCQA and COPA."""
 _NAMED = re.compile(r"\(?([A-Za-z0-9])[).]?")
-"""A letter that stands for an answer, in its usual spellings."""
+"""A letter or digit that stands for an option, in its usual spellings."""
 _SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):[ \t]*")
 _EXPECTED = (
     ", ".join(dict.fromkeys("/".join(pair) for pair in PAIRS)) + ", chosen/rejected, messages, conversations or text"
@@ -100,7 +100,7 @@ _EXPECTED = (
 
 
 class Read(NamedTuple):
-    """A record's form, as the user is told it, with its prompts and responses."""
+    """The name of a record's form, as shown to users, with its prompts and responses."""
 
     form: str
     pairs: Sequence[Pair]
@@ -109,9 +109,9 @@ class Read(NamedTuple):
 def read_form(
     rest: dict[str, Any], turns: Turns = "last", preferences: Preferences = "chosen", trainer: Trainer = DEFAULT
 ) -> Read:
-    """Take prompts and responses out of ``rest``, by the first form that fits; DataError if none does."""
+    """Take prompts and responses out of ``rest`` by the first form that fits; DataError if no form fits."""
     kwargs = rest.pop("chat_template_kwargs", None)
-    if rest.get("response") is None:  # what airrep writes has texts alone, whatever they hold
+    if rest.get("response") is None:  # a field "response" is plain text, even if it looks like JSON
         cells = {name: from_json(rest[name]) for name in _CELLS if is_cell_of_messages(rest.get(name))}
         if {"prompt", "input", "chosen"} & cells.keys():  # an answer alone may be JSON that is learnt as text
             rest.update(cells)
@@ -132,19 +132,19 @@ def read_form(
 
 
 def read_named_chat(messages: object, name: str, turns: Turns, trainer: Trainer) -> Read:
-    """Return the turns of messages in a field that the user names."""
+    """Return the turns of messages in the field that the user named."""
     found = _of_messages(_heeded(messages, name, trainer), name, turns)
     pairs = [trainer.marked(trainer.of_messages(pair)) for pair in found.pairs]
     return Read(found.form + _half_heeded(pairs, trainer), pairs)
 
 
 def _heeded(messages: object, name: str, trainer: Trainer) -> list[Message]:
-    """Messages of a list, learnt or not as a trainer heeds their marks."""
+    """Read messages, with ``learnt`` set by the marks that the trainer follows."""
     return [trainer.heeding(message) for message in read_messages(messages, name)]
 
 
 def _half_heeded(pairs: Sequence[Pair], trainer: Trainer) -> str:
-    """Say what a trainer's reading of marks leaves out of them; the last pair has all messages."""
+    """Return cautions about marks that airrep follows only in part; the last pair has all messages."""
     messages = (pairs[-1].chat or {}).get("messages", ())
     told = {words: None for one in messages if one["role"] == "assistant" for words in half_heeded(one, trainer.marks)}
     return "".join(f", {words}" for words in told)
@@ -168,7 +168,7 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
     if is_messages(rest.get("segments")):
         return Read("segments (axolotl)", _of_segments(rest.pop("segments"), every=turns == "all"))
     if rest.get("text") is not None and all(rest.get(name) is None for name in _ASKED):
-        if "parent_id" in rest and "role" in rest:  # alone it is nobody's answer
+        if "parent_id" in rest and "role" in rest:  # one message without its tree has no prompt
             raise DataError(
                 "is one message of a conversation tree whose other messages are in other records. Use files that "
                 "hold whole trees (OASST has them, with the object prompt and its replies), or conversations"
@@ -185,18 +185,18 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
 
 
 def is_chat(value: object) -> bool:
-    """True if a value is a list of messages, or JSON text of one."""
+    """Return True if a value is a list (of messages, presumably) or JSON text of a list."""
     return is_messages(value) or (isinstance(value, str) and is_messages(from_json(value)))
 
 
 def is_cell_of_messages(value: object) -> bool:
-    """True if a text is JSON of a list of messages, as tables without lists have them."""
+    """Return True if a value is JSON text of a list of messages, as in CSV and similar tables."""
     found = from_json(value) if isinstance(value, str) and value.lstrip().startswith("[{") else None
     return is_messages(found) and all(isinstance(one, Mapping) and ("role" in one or "from" in one) for one in found)
 
 
 def _avoided(rest: dict[str, Any], form: str) -> str:
-    """Say of an answer that KTO's data mark as one to avoid that it is one."""
+    """Return a caution if KTO's marks call the answer undesirable; turn ``kto_tag`` of ``rest`` into a bool."""
     if rest.get("kto_tag") is not None:
         rest["kto_tag"] = _TRUTHS.get(str(rest["kto_tag"]).lower(), rest["kto_tag"])
     for name in ("kto_tag",) if form.startswith(PLAIN) else KTO_FIELDS:
@@ -206,7 +206,7 @@ def _avoided(rest: dict[str, Any], form: str) -> str:
 
 
 def _left_out(rest: Mapping[str, Any]) -> str:
-    """Name what looks like a turn, an answer or a system prompt, and is not read."""
+    """List the fields of :data:`_TELLING` that were not read, as a note in parentheses."""
     names = sorted((name for name in _TELLING & rest.keys() if not _is_empty(rest[name])), key=list(rest).index)
     return f" ({', '.join(names)}: not read)" if names else ""
 
@@ -218,7 +218,7 @@ def _is_empty(value: object) -> bool:
 
 
 def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: Turns, trainer: Trainer) -> Read:
-    """Read a prompt and a response that stand in two fields, either a text or a list of messages."""
+    """Read a prompt and a response from two fields, each a text or a list of messages."""
     prompt, response = rest.pop(prompt_key), rest.pop(response_key)
     form = _NAMES.get((prompt_key, response_key), f"{prompt_key} and {response_key}")
     if (prompt_key, response_key) == _BEFORE_CHATS[0] and isinstance(prompt, str) and isinstance(response, str):
@@ -241,7 +241,7 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
 
 
 def _before(rest: dict[str, Any]) -> list[Message]:
-    """Take system prompt and history out of ``rest``."""
+    """Take system prompt and history out of ``rest``, as messages."""
     found: list[Message] = []
     for name in _SYSTEM:
         if isinstance(rest.get(name), str) or is_messages(rest.get(name)):
@@ -253,7 +253,7 @@ def _before(rest: dict[str, Any]) -> list[Message]:
 
 
 def _tools(rest: dict[str, Any]) -> list[Message]:
-    """Take tools out of ``rest``."""
+    """Take tools out of ``rest``, as a message."""
     tools, functions = rest.pop("tools", None), rest.pop("functions", None)
     return tools_message(functions, "functions") if tools is None else tools_message(tools)
 
@@ -261,14 +261,14 @@ def _tools(rest: dict[str, Any]) -> list[Message]:
 def _conversational(
     before: list[Message], prompt: tuple[str, object], response: tuple[str, object], form: str, turns: Turns
 ) -> Read:
-    """Read a prompt and a completion of which one at least is a list of messages; the completion alone is learnt."""
+    """Read a prompt and a completion, at least one of them a list of messages; only the completion is learnt."""
     before = before + _said("user", *prompt)
     after = _said("assistant", *response)
     pairs = every_turn(before + after, response[0], len(before))
     if turns == "all" and len(pairs) > 1:
         return Read(form, pairs)
     pair = last_turn(before + after, response[0])
-    if len(after) > 1:  # all of a completion is learnt, whoever says it; the response is its last answer
+    if len(after) > 1:  # all messages of a completion are learnt, of any role; the response is its last answer
         chat = chat_of_pair(pair)
         pair = pair._replace(chat={**chat, "asked": max(1, len(chat["messages"]) - len(after))})
     return Read(form, [pair])
@@ -281,7 +281,7 @@ def _said(role: str, field: str, value: object) -> list[Message]:
 def _input_of(
     prompt: object, rest: dict[str, Any], prompt_key: str, response_key: str
 ) -> tuple[str | None, str | None]:
-    """Take the text that belongs to a prompt out of ``rest``, and its name where the form is not named after it."""
+    """Take the text to join to a prompt out of ``rest``, with its field's name unless the form's name has it."""
     known = _JOINED.get((prompt_key, response_key), ())
     name = next((one for one in known if rest.get(one) is not None), None)
     if name is None or not isinstance(prompt, str):
@@ -290,7 +290,7 @@ def _input_of(
     if not isinstance(rest[name], str):
         if own:
             raise DataError(f"{name} is {describe(rest[name])}; text is expected")
-        return None, None  # a list of passages, say: metadata, as of old
+        return None, None  # such as a list of passages, which stays in the metadata
     extra = rest.pop(name)
     if not extra or extra.isspace():
         return None, None
@@ -298,14 +298,14 @@ def _input_of(
 
 
 def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tuple[object, object, str | None]:
-    """Add the answers to choose from to a question, a line each with its letter; with the name of their field."""
+    """Add the options to a question, one a line with its letter; return prompt, response and the options' field."""
     name = next((name for name in _OPTIONS if rest.get(name) is not None), None)
     listed = _options_of(rest[name]) if name is not None and isinstance(prompt, str) else []
     if not listed:
         return _with_columns(prompt, response, rest)
     rest.pop(name)  # type: ignore[arg-type]
     texts = [one.partition(". ")[2] for one in listed]
-    if isinstance(response, str) and response.strip().isdecimal() and response.strip() not in texts:  # of CSV
+    if isinstance(response, str) and response.strip().isdecimal() and response.strip() not in texts:  # CSV has text
         response = int(response) if listed[0].startswith("A.") else response
     if isinstance(response, int | np.integer) and not isinstance(response, bool) and 0 <= response < len(listed):
         response = listed[int(response)]
@@ -313,7 +313,7 @@ def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tup
 
 
 def _with_columns(prompt: object, response: object, rest: dict[str, Any]) -> tuple[object, object, str | None]:
-    """Add answers that stand in columns of their own to the prompt; a letter as response becomes that answer's text."""
+    """Add options in columns of their own to the prompt; a letter as response becomes the option with its letter."""
     columns = _option_columns(rest) if isinstance(prompt, str) else {}
     if not columns:
         return prompt, response, None
@@ -333,7 +333,7 @@ def _read_preference(rest: dict[str, Any], preferences: Preferences, trainer: Tr
 
 
 def _preference_of(rest: dict[str, Any], trainer: Trainer) -> tuple[object, object, object, list[Message]]:
-    """Take prompt, chosen and rejected response, and what stands before them, out of ``rest``."""
+    """Take prompt, chosen and rejected response, and the messages before the prompt, out of ``rest``."""
     if "preferred_output" in rest:  # OpenAI and Together: the messages are inside the input
         asked = rest.pop("input", None)
         inner = dict(asked) if isinstance(asked, Mapping) else {"messages": asked}
@@ -374,14 +374,14 @@ def _of_messages(messages: list[Message], form: str, turns: Turns) -> Read:
 
 
 def names(record: Mapping[str, Any]) -> str:
-    """List a record's field names, at most twelve."""
+    """List a record's field names for a message, at most twelve."""
     found = [str(key) for key in record]
     more = f" and {len(found) - 12} more" if len(found) > 12 else ""
     return f"the fields {', '.join(found[:12])}{more}" if found else "no fields"
 
 
 def _of_tree(root: Mapping[str, Any], *, every: bool) -> list[Pair]:
-    """The assistant's messages of a tree, each after those on its path; without *every* those that nobody answered."""
+    """Return a tree's assistant messages as responses to the path before each; only leaves unless *every*."""
     pairs: list[Pair] = []
     waiting: list[tuple[Mapping[str, Any], list[Message]]] = [(root, [])]
     while waiting:
@@ -398,7 +398,7 @@ def _of_tree(root: Mapping[str, Any], *, every: bool) -> list[Pair]:
 
 
 def _of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
-    """The learnt segments of a text, each after all before it, as they stand; without *every* the last."""
+    """Return the learnt segments of a text as responses to all text before each; only the last unless *every*."""
     pairs, before = [], ""
     for number, segment in enumerate(segments, 1):
         if not isinstance(segment, Mapping) or not isinstance(segment.get("text"), str):
@@ -414,7 +414,7 @@ def _of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
 
 
 def _options_of(value: object) -> list[str]:
-    """Answers to choose from, each with its letter or label; none for a value of another form."""
+    """Return the options of a question, each with its letter or label; an empty list for a value of another form."""
     value = from_json(value) if isinstance(value, str) else value
     if isinstance(value, Mapping):
         texts, names = value.get("text"), value.get("label")
@@ -432,7 +432,7 @@ def _options_of(value: object) -> list[str]:
 
 
 def _option_columns(record: Mapping[str, Any]) -> dict[str, str]:
-    """Columns that hold an answer to choose from each, by its letter or number; none where there are not two."""
+    """Return the columns that hold one option each, by letter or number; empty unless there are at least two."""
     for form in _COLUMNS:
         for names in (_LETTERS, _LETTERS.lower(), "123456789"):
             columns = {name.upper(): form.format(name) for name in names}
@@ -443,13 +443,13 @@ def _option_columns(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_option(value: object) -> bool:
-    """True if a value may be an answer to choose from: a text, or a number that a table made of one."""
+    """Return True if a value may be an option: a text that is not blank, or a number."""
     return isinstance(value, int | float) or (isinstance(value, str) and bool(value.strip()))
 
 
 def _chosen_option(answer: object, listed: Sequence[str]) -> object:
-    """The option that an answer names, by its letter or number, or of lettered ones by its place from 0 on; any other
-    answer as it is.
+    """Return the option that an answer names by letter or number (for lettered options, its position from 0 on);
+    return any other answer unchanged.
     """
     said = "" if isinstance(answer, bool) or not isinstance(answer, int | str) else str(answer).strip()
     named = _NAMED.fullmatch(said)
@@ -464,9 +464,9 @@ def _chosen_option(answer: object, listed: Sequence[str]) -> object:
 def read_preference(
     prompt: object, before: list[Message], chosen: object, rejected: object, *, both: bool = False
 ) -> list[Pair]:
-    """Return the chosen response with its prompt, and the rejected one if *both* are wanted and it is there.
+    """Return the chosen response with its prompt, and with *both* also the rejected one, if there is one.
 
-    The prompt is text, messages, or None if the responses, texts or messages, hold it.
+    The prompt is text or messages, or None if the responses (texts or messages) contain it.
     """
     if prompt is None and isinstance(chosen, str) and not _SPEAKER.search(chosen):
         border = _border(chosen, rejected) if isinstance(rejected, str) else 0
@@ -510,8 +510,8 @@ def _spoken(dialogue: str, name: str) -> list[Message]:
 
 
 def _border(chosen: str, rejected: str) -> int:
-    """Return where the beginning that two texts share ends, at the last white space in it."""
+    """Return the length of two texts' common beginning up to its last white space; 0 if one text begins the other."""
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
-    if shared in (len(chosen), len(rejected)):  # one begins with the other: nothing says where the prompt ends
+    if shared in (len(chosen), len(rejected)):  # one begins with the other, so the prompt's end is unknown
         return 0
     return max((place + 1 for place in range(shared) if chosen[place].isspace()), default=0)

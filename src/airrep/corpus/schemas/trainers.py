@@ -1,4 +1,4 @@
-"""Trainers' ways of reading rows: the texts they join, the tokens they learn."""
+"""How each supported trainer reads rows: the texts joined, the tokens learned."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,37 +9,37 @@ from airrep.corpus.schemas.values import MARKS, is_learnt
 from airrep.errors import ConfigError, near
 
 TrainerName = Literal["trl", "axolotl", "llamafactory", "ms-swift", "open-instruct"]
-"""Trainers whose reading is known (docs/trainers.md)."""
+"""Supported trainers (docs/trainers.md)."""
 
 JOINED: Mapping[str, Any] = MappingProxyType({"form": "joined"})
-"""Chat of a prompt and completion that trl reads: one text, without a chat template, closed by the end of text."""
+"""Chat of prompt and completion in trl: one text without a chat template, closed by the end-of-text token."""
 BARE: Mapping[str, Any] = MappingProxyType({"form": "bare"})
-"""Chat of a text that has its own beginning and end; nothing is added."""
+"""Chat of a text that is used unchanged: no template, no end-of-text token."""
 
 
 class Trainer(NamedTuple):
-    """A trainer's way of reading rows, as far as trainers differ."""
+    """Differences between trainers in how they read rows."""
 
     between: str = "\n\n"
     """Text between an instruction and its input."""
     preamble: tuple[str, str, str] | None = None
-    """Text before an instruction that has an input, before one that has none, and behind; None: a chat template."""
+    """Texts before an instruction with an input, before one without, and after either; None uses a chat template."""
     turns: Literal["last", "all"] = "last"
-    """Turns of a conversation that are examples by default."""
+    """Turns of a conversation that become examples by default."""
     whole: bool = False
-    """True if the trainer learns all tokens of a list of messages, not the answers alone."""
+    """True if the trainer learns all tokens of a list of messages, not only the answers."""
     marks: tuple[str, ...] = MARKS
-    """Marks of turns that it heeds."""
+    """Keys of a message, such as ``weight``, by which this trainer excludes the message from training."""
     bare: bool = False
-    """True if the trainer learns an answer's words and the end of its turn, but nothing else of the template."""
+    """True if the trainer learns an answer's words and the end of its turn, but no other token of the template."""
     max_tokens: int | None = None
-    """Longest row in tokens, where nobody says it; None: as long as the LM reads."""
+    """Default length limit of a row, in tokens; None: the LM's own limit."""
     cut: Literal["prompt", "end", "shares", "drop"] = "prompt"
-    """Part to cut of a longer row: the front of its prompt, the end, or the ends of prompt and answer by their
-    lengths; or the whole row."""
+    """How a longer row is cut: at the front of its "prompt", at its "end", at the ends of prompt and answer in
+    proportion to their lengths ("shares"); or the row is left out ("drop")."""
 
     def asked(self, instruction: object, extra: str | None, response: object) -> Pair:
-        """The pair of an instruction, which may have an input, and its response."""
+        """Return the pair of an instruction, with its input *extra* if any, and a response."""
         text = instruction if extra is None else f"{instruction}{self.between}{extra}"
         if self.preamble is None:
             return Pair(text, response)
@@ -48,18 +48,18 @@ class Trainer(NamedTuple):
         return Pair(text, response, chat={**JOINED, "prompt": prompt})
 
     def heeding(self, message: Message) -> Message:
-        """A message that is learnt or not as the marks say that this trainer heeds."""
+        """Return a message with ``learnt`` set by this trainer's own marks only."""
         given = message.given or {}
         of_parts = ("content",) if "train" in self.marks else ()
         marked = {name: given[name] for name in (*self.marks, *of_parts) if name in given}
         return message if message.learnt else message._replace(learnt=is_learnt(0, marked))
 
     def of_messages(self, pair: Pair) -> Pair:
-        """A pair of a list of messages, of which all may be learnt."""
+        """Mark all messages of a pair as learnt if the trainer learns whole conversations."""
         return pair if not self.whole else pair._replace(chat={**chat_of_pair(pair), "learn": "all"})
 
     def marked(self, pair: Pair) -> Pair:
-        """A pair that a chat template is for, with where its learnt part ends."""
+        """Mark a pair with a chat template as learnt in its words only, if the trainer does so (``bare``)."""
         if not self.bare or not pair.prompt:
             return pair
         chat = chat_of_pair(pair)
@@ -67,7 +67,7 @@ class Trainer(NamedTuple):
 
 
 DEFAULT = Trainer()
-"""The way of reading if no trainer is named."""
+"""The settings if no trainer is named."""
 _TASK = "Below is an instruction that describes a task"
 _ANSWER = "Write a response that appropriately completes the request.\n\n### Instruction:\n"
 _ALPACA = (
@@ -75,7 +75,7 @@ _ALPACA = (
     f"{_TASK}. {_ANSWER}",
     "\n\n### Response:\n",
 )
-"""The form that Alpaca was trained with."""
+"""The prompt format that Alpaca was trained with."""
 TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
     {
         "trl": Trainer(marks=(), whole=True, max_tokens=1024, cut="end"),
@@ -88,7 +88,7 @@ TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
 
 
 def trainer_of(name: str | None) -> Trainer:
-    """Find a trainer's way of reading by its name; the default for None (ConfigError: unknown name)."""
+    """Return the settings of a trainer by its name, :data:`DEFAULT` for None; ConfigError for an unknown name."""
     if name is None:
         return DEFAULT
     if name not in (known := get_args(TrainerName)):

@@ -1,6 +1,6 @@
 """Sources of records: files, folders, datasets of Hugging Face.
 
-files        Opens data by its place: files by their suffix, folders, URLs, datasets.
-tables       Rows of Arrow tables, datasets and Lance, with the values that JSON has.
-textformats  Records with their places; parsers of JSON Lines, JSON and CSV.
+files        Opens data at a path, URL or Hub id: files by suffix, folders, datasets.
+tables       Reads rows of Arrow tables, datasets and Lance as JSON values.
+textformats  Parses JSON Lines, JSON and CSV into records with their line numbers.
 """

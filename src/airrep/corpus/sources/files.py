@@ -1,4 +1,4 @@
-"""Opens data by its place: files by their suffix, folders, URLs, datasets."""
+"""Opens data at a path, URL or Hub id: files by suffix, folders, datasets."""
 
 import io
 import os
@@ -32,19 +32,19 @@ from airrep.runtime.remote.storage import RemoteData
 
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
 Place: TypeAlias = Path | RemoteData
-"""A place that data are read from."""
+"""A local path or a remote URL to read data from."""
 _READ_SIZE = 1 << 20
 _LARGEST_UNPACKED = 1 << 30
-"""Bytes of a file of a table that is compressed once more."""
+"""Largest unpacked size, in bytes, of a Parquet or Arrow file with a further suffix .gz or .zst."""
 _ARROW_FILE = b"ARROW1"
 """First bytes of an Arrow file; an Arrow stream lacks them."""
 LONGEST_LINE = 64
-"""MiB that one line, or one record that spans lines, may have, unless another limit is given."""
+"""Default limit, in MiB, of one line, or of one record that spans lines."""
 LONGEST_NAME = 80
-"""Characters of the name of no file that an error shows."""
+"""Characters that an error message shows of a path that does not exist."""
 _TEXTS = (".txt", ".md")
 _NO_DATA = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
-"""JSON files that tell of a dataset."""
+"""JSON files that describe a dataset and hold no records."""
 _SPLIT = re.compile(r"(?:^|[-_./])(train|test|validation|valid|val|dev|eval)(?=[-_./]|$)", re.IGNORECASE)
 _SHARD = re.compile(r"[-_.]?\d+(-of-\d+)?$")
 
@@ -52,9 +52,9 @@ _SHARD = re.compile(r"[-_.]?\d+(-of-\d+)?$")
 def open_source(
     path: str | PathLike[str], split: str | None = None, config: str | None = None, longest: int = LONGEST_LINE
 ) -> RecordSource:
-    """Return the records of a file, a folder of files, one saved by ``datasets`` or Lance, or a dataset of the Hub.
+    """Return the records at a path, URL or Hub id (file, folder, dataset), or of standard input for the path "-".
 
-    Those of a damaged file raise its DataError when they are read.
+    A damaged file raises DataError only when its records are read.
     """
     if (url := url_of(path)) is not None:
         return _open_url(RemoteData(url), split, config, longest)
@@ -91,7 +91,7 @@ def open_source(
 
 
 def _open_url(place: RemoteData, split: str | None, config: str | None, longest: int) -> RecordSource:
-    """Return the records of what is at a URL, read as they come; a dataset saved there is fetched first."""
+    """Return the records at a URL, streamed; a saved dataset there is downloaded first."""
     if config is not None:
         raise ConfigError(f"{place}: config={config!r} was given, but only datasets on the Hub have configs. Remove it")
     if place.is_dir():
@@ -108,8 +108,8 @@ def _open_url(place: RemoteData, split: str | None, config: str | None, longest:
 
 
 def _may_be_hub_id(name: str) -> bool:
-    """Tell "org/name" from a path that is merely missing: a data file's, or inside a folder that is there."""
-    # A missing file in a folder that is there was mistyped: nobody wants the Hub to be asked for it.
+    """Return True for "org/name", unless it looks like a missing data file or its first part is a local folder."""
+    # A missing file in an existing folder was mistyped; the Hub should not be asked for it.
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) is None:
         return False
     return reader_of(Path(name)) is None and not Path(name).parent.exists()
@@ -123,10 +123,10 @@ def _exists(path: Path) -> bool:
 
 
 def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_LINE) -> RecordSource:
-    """Return the records of all data files below a folder, in the order of their names; else of its text files.
+    """Return the records of all data files below a folder, in order of their names, or else of its text files.
 
-    Names may tell a split, by default "train", and several names the source of records without one.
-    """
+    If the file names contain several splits, one is read, by default "train". A record without a source gets its
+    file's name as source, if there are several names."""
     known, others = _files(folder)
     files = _of_split(folder, known, split)
     others += [(path, "belongs to another split") for path in sorted(set(known) - set(files))]
@@ -158,7 +158,7 @@ def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_
 
 
 def _files(folder: Place) -> tuple[list[Place], list[tuple[Place, str]]]:
-    """Files to read, and the others below a folder, each with why it is not read."""
+    """Return the files below a folder that are read, and the others, each with the reason why it is not read."""
     found = sorted(
         path
         for path in (_below(folder) if isinstance(folder, Path) else folder.files())
@@ -177,7 +177,7 @@ def _files(folder: Place) -> tuple[list[Place], list[tuple[Place, str]]]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Files below a folder, in linked folders too, each folder once; what airrep made there is no data."""
+    """Yield files below a folder, also in linked folders, each folder once; skip directories that airrep wrote."""
     seen: set[tuple[int, int]] = set()
     for here, inner, names in os.walk(folder, followlinks=True):
         place, status = Path(here), Path(here).stat()
@@ -190,7 +190,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _inside(path: Place, folder: Place) -> PurePath:
-    """A path as seen from the folder that it is in."""
+    """Return a path relative to a folder above it."""
     assert isinstance(path, Path) == isinstance(folder, Path)
     return path.relative_to(cast(Any, folder))
 
@@ -200,7 +200,7 @@ def _is_text(path: PurePath | RemoteData) -> bool:
 
 
 def _of_split(folder: Place, files: list[Place], split: str | None) -> list[Place]:
-    """Return the files of one split, if their names tell splits."""
+    """Return the files of one split; without *split*, all files unless their names contain several splits."""
     found = [_SPLIT.search(str(_bare(_inside(path, folder)))) for path in files]
     splits = [match[1].lower() for match in found if match is not None]
     all_tell = len(splits) == len(files)
@@ -216,25 +216,25 @@ def _of_split(folder: Place, files: list[Place], split: str | None) -> list[Plac
 
 
 def _bare(path: PurePath) -> PurePath:
-    """Return a path without suffixes that tell its format."""
+    """Return a path without the suffixes for format and compression."""
     while path.suffix.lower() in (".gz", ".zst") or reader_of(path) is not None or _is_text(path):
         path = path.with_suffix("")
     return path
 
 
 def _name(path: PurePath) -> str:
-    """Return what a file is called beside the numbers of shards."""
+    """Return a file's name without suffixes and shard number ("train-00001-of-00008.jsonl" gives "train")."""
     bare = _bare(path)
     return (bare.parent / (_SHARD.sub("", bare.name) or bare.name)).as_posix()
 
 
 def reader_of(path: PurePath | RemoteData) -> Callable[[Place, int], Numbered] | None:
-    """Return what reads a file, by its suffix; None if the suffix is not known."""
+    """Return the function that reads a file, by its suffix; None if the suffix is unknown."""
     return _READERS.get(unpacked(path).suffix.lower())
 
 
 def open_file(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
-    """Return the records of a file, of at most *longest* MiB each where it is a text."""
+    """Return the records of a file; in a text format each has at most *longest* MiB."""
     read = reader_of(path)
     if read is None:
         known = ", ".join(_READERS)
@@ -245,23 +245,23 @@ def open_file(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
 
 
 def open_input(longest: int = LONGEST_LINE) -> RecordSource:
-    """Return the records of standard input, which are JSON lines, decompressed."""
+    """Return the records of standard input, which must be JSON Lines without compression."""
     return RecordSource("-", "line", json_lines(sys.stdin.buffer, longest << 20))
 
 
 def open_text(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
-    """Return a file of plain text as one record, with the name of the file as its id."""
+    """Return a plain text file as one record, with the file's name as its id."""
     return RecordSource(str(path), "record", _text(path, longest << 20))
 
 
 def unpacked(path: PurePath | RemoteData) -> PurePath | RemoteData:
-    """Return a path without the suffix of its compression."""
+    """Return a path without its suffix .gz or .zst."""
     return path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
 
 
 @contextmanager
 def _opened(path: Place) -> Iterator[IO[bytes]]:
-    """Open a file, decompressed; what the system says against it becomes a DataError."""
+    """Open a file, decompressing it if needed; an OSError becomes a DataError."""
     compression = _COMPRESSIONS.get(path.suffix.lower())
     try:
         with path.open("rb", buffering=_READ_SIZE) if isinstance(path, Path) else path.open() as stream:
@@ -279,7 +279,7 @@ def _opened(path: Place) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _opened_utf8(path: Place) -> Iterator[IO[bytes]]:
-    """Open a file of text; UTF-16 and UTF-32, which would be an error in each line, are refused."""
+    """Open a text file as bytes; refuse UTF-16 and UTF-32, which would give one error for each line."""
     with _opened(path) as stream:
         start = stream.peek(4)[:4] if isinstance(stream, io.BufferedReader) else b""
         if (encoding := wide_encoding(start)) is not None:
@@ -312,7 +312,7 @@ def _csv(path: Place, longest: int) -> Numbered:
 
 @contextmanager
 def _opened_table(path: Place, kind: str) -> Iterator[Any]:
-    """Open a file of Arrow's values, which are read from any place in it; a damaged one becomes a DataError."""
+    """Open a Parquet or Arrow file for random access; errors of a damaged file become DataErrors."""
     with _opened(path) as stream:
         try:
             yield pa.BufferReader(_in_memory(path, stream)) if path.suffix.lower() in _COMPRESSIONS else stream
@@ -343,7 +343,7 @@ def _arrow(path: Place, longest: int) -> Numbered:  # noqa: ARG001
 
 
 def _in_memory(path: Place, stream: IO[bytes]) -> bytes:
-    """Decompress a table's file into memory: its format is read from the end."""
+    """Decompress a table file into memory, because its format needs random access."""
     found = io.BytesIO()
     while piece := stream.read(_READ_SIZE):
         if found.tell() + len(piece) > _LARGEST_UNPACKED:

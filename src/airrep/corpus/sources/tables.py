@@ -1,4 +1,4 @@
-"""Rows of Arrow tables, datasets and Lance, with the values that JSON has."""
+"""Reads rows of Arrow tables, datasets and Lance as JSON values."""
 
 import importlib
 import json
@@ -18,39 +18,39 @@ BATCH_ROWS = 2048
 """Rows that are held as Python objects at once."""
 Batch: TypeAlias = pa.RecordBatch | pa.Table
 _Decode: TypeAlias = Callable[[Any], Any]
-"""Makes of a value of pyarrow one that JSON has; never of None."""
+"""Function that converts a pyarrow value to a JSON value; it is never called with None."""
 _UNREADABLE = (ValueError, OverflowError, TypeError)
-"""Errors of pyarrow and of decoding for a value that neither Python nor JSON can hold."""
+"""Errors of pyarrow and of decoders for values that Python or JSON cannot hold."""
 
 
 def rows_of(batches: Iterable[Batch]) -> Numbered:
-    """Yield the rows of arrow batches, from 1 on."""
+    """Yield the rows of Arrow batches, numbered from 1 on."""
     return enumerate(chain.from_iterable(map(table_rows, batches)), 1)
 
 
 def pieces(batch: Batch) -> Iterator[Batch]:
-    """Yield a table in parts of :data:`BATCH_ROWS` rows."""
+    """Yield a table in slices of at most :data:`BATCH_ROWS` rows."""
     return (batch.slice(start, BATCH_ROWS) for start in range(0, batch.num_rows, BATCH_ROWS))
 
 
 def table_rows(batch: Batch, features: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any] | DataError]:
-    """Yield the rows of a table; a DataError for one with a value that cannot be read.
+    """Yield the rows of a table; a DataError in place of a row with a value that cannot be read.
 
-    Texts of JSON become what they say, UUIDs and Decimals texts, maps objects, labels of a class its names. *features*
-    are those that ``datasets`` writes, by default as the table's metadata have them.
+    JSON text is parsed, UUIDs and Decimals become text, maps become objects, and class numbers become class names.
+    *features* are those of ``datasets``, by default from the table's metadata.
     """
     told = _features(batch.schema) if features is None else features
     decoders = [_decoder(field, told.get(field.name)) for field in batch.schema]
     names, arrays = batch.schema.names, batch.columns
     try:
         columns = list(map(_values, arrays, decoders))
-    except _UNREADABLE:  # which row it is can be told row by row alone
+    except _UNREADABLE:  # read row by row to find the bad row
         return (_row(names, arrays, decoders, number) for number in range(batch.num_rows))
     return (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
 
 
 def _row(names: list[str], arrays: list[Any], decoders: list[_Decode | None], at: int) -> dict[str, Any] | DataError:
-    """One row, or the error that names its column."""
+    """Return one row, or the error that names the bad column."""
     row: dict[str, Any] = {}
     for name, array, decode in zip(names, arrays, decoders, strict=True):
         try:
@@ -64,13 +64,13 @@ def _row(names: list[str], arrays: list[Any], decoders: list[_Decode | None], at
 
 
 def _values(array: Any, decode: _Decode | None) -> list[Any]:
-    """The values of a column, which JSON has."""
+    """Return the values of a column as JSON values."""
     values: list[Any] = array.to_pylist()
     return values if decode is None else [None if value is None else decode(value) for value in values]
 
 
 def _features(schema: pa.Schema) -> Mapping[str, Any]:
-    """The features of the columns that ``datasets`` noted in a schema; none if it did not write it."""
+    """Return the features of columns that ``datasets`` wrote into a schema; empty if it wrote none."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, ValueError, TypeError):
@@ -79,7 +79,7 @@ def _features(schema: pa.Schema) -> Mapping[str, Any]:
 
 
 def _decoder(field: Any, feature: Any) -> _Decode | None:
-    """Find the decoder of a column or of a part of it; None if its values are JSON values already."""
+    """Return the decoder of a column or of a part of it; None if its values are already JSON values."""
     kind, told = field.type, field.metadata or {}
     extension = getattr(kind, "extension_name", "") or told.get(b"ARROW:extension:name", b"").decode()
     if extension == "arrow.json" or (_is(feature, "Json") and pa.types.is_string(kind)):
@@ -104,12 +104,12 @@ def _decoder(field: Any, feature: Any) -> _Decode | None:
 
 
 def _is(feature: Any, *names: str) -> bool:
-    """True if a feature of ``datasets`` is of one of these types."""
+    """Return True if a feature of ``datasets`` has one of these types."""
     return isinstance(feature, Mapping) and feature.get("_type") in names
 
 
 def _of_struct(kind: Any, feature: Any) -> _Decode | None:
-    """Decodes those parts of objects that need it."""
+    """Return a decoder of the parts of objects that need decoding; None if no part does."""
     parts = feature if isinstance(feature, Mapping) else {}
     found = {part.name: _decoder(part, parts.get(part.name)) for part in kind}
     needed = {name: decode for name, decode in found.items() if decode is not None}
@@ -121,7 +121,7 @@ def _of_struct(kind: Any, feature: Any) -> _Decode | None:
 
 
 def _of_map(kind: Any, feature: Any) -> _Decode:
-    """Makes objects of pairs, whose keys become texts."""
+    """Return a decoder of maps: key-value pairs become an object with text keys."""
     of_key, of_item = _decoder(kind.key_field, None) or _key, _decoder(kind.item_field, feature)
 
     def decode(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
@@ -135,12 +135,12 @@ def _of_map(kind: Any, feature: Any) -> _Decode:
 
 
 def _key(key: object) -> str:
-    """A key of a map as JSON writes it."""
+    """Return a map's key as text, as JSON would write it."""
     return key if isinstance(key, str) else json.dumps(key, default=plain).strip('"')
 
 
 def _of_class(names: list[str]) -> _Decode:
-    """Makes names of the numbers of classes; -1 is, for ``datasets``, an example without one."""
+    """Return a decoder of class numbers to names; -1, which ``datasets`` uses for no class, becomes None."""
 
     def decode(number: int) -> str | None:
         if not -1 <= number < len(names):
@@ -151,7 +151,7 @@ def _of_class(names: list[str]) -> _Decode:
 
 
 def _of_period(freq: str) -> _Decode:
-    """Makes texts of periods of pandas, which Arrow holds as numbers since 1970."""
+    """Return a decoder of pandas periods, which Arrow holds as numbers since 1970, to text."""
     need("reading periods of pandas", "pandas", "pandas")
     import pandas as pd
 
@@ -159,13 +159,13 @@ def _of_period(freq: str) -> _Decode:
 
 
 SAVED = ("dataset_dict.json", "dataset_info.json")
-"""Files by which a folder that ``datasets`` wrote is known: of splits, or of a single one."""
+"""Files that identify a folder written by ``datasets``: one with splits, or one without."""
 LANCE = "_versions"
-"""The folder by which a dataset of Lance is known."""
+"""Folder that identifies a Lance dataset."""
 
 
 def open_lance(folder: Path) -> RecordSource:
-    """Return the rows of a dataset of Lance, in its newest version."""
+    """Return the rows of the newest version of a Lance dataset."""
 
     def batches() -> Iterator[Batch]:
         need(f"{folder}: reading a Lance dataset", "lance", "lance")
@@ -183,7 +183,7 @@ def open_lance(folder: Path) -> RecordSource:
 
 
 def object_rows(data: Any) -> Iterable[Any]:
-    """The rows of a ``Dataset``, as of its saved folder; other data, and a user's transform, as they are."""
+    """Return the rows of a ``Dataset`` as JSON values; return other data, or one with a custom transform, unchanged."""
     form = getattr(data, "format", None) if hasattr(data, "with_format") else None
     streamed = form is None and hasattr(data, "with_format") and getattr(data, "features", None)
     if not streamed and (form is None or form["type"] == "custom"):
@@ -215,7 +215,7 @@ def open_saved(folder: Path, split: str | None = None) -> RecordSource:
 
 
 def _saved_splits(folder: Path) -> list[str] | None:
-    """Return the splits of a saved dataset, or None if it is a single one."""
+    """Return the names of a saved dataset's splits; None if it has no splits."""
     try:
         return [str(split) for split in json.loads((folder / "dataset_dict.json").read_text())["splits"]]
     except FileNotFoundError:
@@ -228,7 +228,7 @@ def _saved_splits(folder: Path) -> list[str] | None:
 
 
 def open_hub(name: str, config: str | None = None, split: str | None = None) -> RecordSource:
-    """Return the rows of a dataset of the Hub."""
+    """Return the rows of one split of a dataset on the Hub, by default "train"."""
     chosen = split or "train"
     try:
         dataset = _datasets().load_dataset(name, config, split=chosen)
@@ -246,13 +246,13 @@ _PINNED = re.compile(r"hf://datasets/([\w-][\w.-]*/[\w-][\w.-]*@[0-9a-f]{40})/")
 
 
 def _commit(dataset: Any) -> str | None:
-    """Name and commit of the Hub's data set that rows are of, by the addresses of its files; None if not one."""
+    """Return ``owner/name@commit`` of a Hub data set, read from its files' addresses; None unless there is just one."""
     files = getattr(getattr(dataset, "info", None), "download_checksums", None) or ()
     found = {match[1] if (match := _PINNED.match(str(file))) else None for file in files}
     return found.pop() if len(found) == 1 else None
 
 
 def _arrow(dataset: Any) -> Any:
-    """A dataset that gives tables of Arrow, of the columns that were chosen, images and sounds undecoded."""
+    """Return a dataset that yields Arrow tables of its selected columns, with images and audio not decoded."""
     form = getattr(dataset, "format", None)
     return dataset.with_format("arrow") if form is None else dataset.with_format("arrow", columns=form["columns"])

@@ -1,7 +1,7 @@
-"""Records with their places; parsers of JSON Lines, JSON and CSV.
+"""Parses JSON Lines, JSON and CSV into records with their line numbers.
 
-Each parser yields ``(line, record)``, the line being the one on which the record starts. A record that cannot
-be read but leaves the rest of the file readable is yielded as a DataError; anything worse is raised.
+Each parser yields ``(line, record)`` with the line on which the record starts. A record that cannot
+be read is yielded as a DataError if the rest of the file is readable; otherwise the DataError is raised.
 """
 
 import json
@@ -16,7 +16,7 @@ from airrep.corpus.schemas.values import remedy
 from airrep.errors import DataError
 
 Numbered = Iterator[tuple[int, object]]
-"""Records, or a DataError in place of one, each with its line."""
+"""Records, or DataErrors in place of unreadable records, each with its line or row number."""
 
 _BOM = b"\xef\xbb\xbf"
 _SPACE = " \t\n\r"
@@ -35,9 +35,9 @@ class RecordSource(NamedTuple):
     unit: Literal["line", "row", "record", "example"]
     records: Iterator[tuple[int, object]]
     placed: Callable[[int], str] | None = None
-    """Position of a record in several files; records are numbered across them."""
+    """Function from a record's number to its place, for several files whose records are numbered through."""
     apart: tuple[str, ...] = ()
-    """Files of a folder that are not read, each with why."""
+    """Files of a folder that are not read, each with the reason."""
     hub: str | None = None
     """Name of a data set of the Hub and the commit that was read, as ``owner/name@commit``."""
 
@@ -48,9 +48,9 @@ class RecordSource(NamedTuple):
         return f"{self.name}:{number}" if self.unit == "line" else f"{self.name}: {self.unit} {number}"
 
     def short_place(self, number: int) -> str | None:
-        """Return where a record stands, without the folders that lead there; None where no file or data set has it."""
+        """Return where a record stands, without parent folders; None if it is not from a file or data set."""
         whole = self.place(number)
-        if self.placed is not None:  # the name is that of the folder
+        if self.placed is not None:  # self.name is the folder
             short = whole.removeprefix(self.name).lstrip("/\\")
         elif self.unit in ("line", "row"):
             short = whole[max(self.name.rfind("/"), self.name.rfind("\\")) + 1 :]
@@ -59,12 +59,12 @@ class RecordSource(NamedTuple):
         return short.replace(": ", " ", 1)
 
     def number(self, number: int) -> str:
-        """Return where a record stands, beside another of this source."""
+        """Return where a record stands, for a message that already names this source."""
         return f"{self.unit} {number}" if self.placed is None else self.placed(number)
 
 
 def check_columns(names: Sequence[str], where: str) -> None:
-    """Refuse a table in which two columns have one name: one of them would be lost."""
+    """Raise DataError if two columns of a table have the same name, since one would be lost."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(f'{where}: the column "{twice[0]}" occurs twice; unique names are expected. Rename one')
@@ -75,7 +75,7 @@ def _refuse(literal: str) -> object:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object of its keys and values; one key twice would lose the first of its values."""
+    """Return an object from its keys and values; ValueError for a repeated key, whose first value would be lost."""
     values = dict(pairs)
     if len(values) != len(pairs):
         counts = Counter(key for key, _ in pairs)
@@ -88,7 +88,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_object)
 
 
 def too_long(longest: int) -> DataError:
-    """The error of a record of more than *longest* bytes or characters."""
+    """Return the error for a record of more than *longest* bytes or characters."""
     return DataError(
         f"is longer than {longest >> 20:,} MiB, the limit for one record. Correct the file, or raise the limit with "
         "longest_line"
@@ -96,7 +96,7 @@ def too_long(longest: int) -> DataError:
 
 
 def json_lines(stream: IO[bytes], longest: int) -> Numbered:
-    """Yield the record of each line that is not blank; of a line of more bytes than *longest*, an error."""
+    """Yield the record of each line that is not blank; a DataError for a line of more than *longest* bytes."""
     for number, line in enumerate(iter(lambda: stream.readline(longest + 1), b""), 1):
         if len(line) > longest:
             while line and not line.endswith(b"\n"):
@@ -109,7 +109,7 @@ def json_lines(stream: IO[bytes], longest: int) -> Numbered:
 
 
 def text_lines(stream: TextIO, name: str, longest: int) -> Iterator[str]:
-    """Yield lines; DataError for one of more characters than *longest*."""
+    """Yield lines; raise DataError for a line of more than *longest* characters."""
     for number, line in enumerate(iter(lambda: stream.readline(longest + 1), ""), 1):
         if len(line) > longest:
             raise DataError(f"{name}:{number}: {too_long(longest)}")
@@ -117,7 +117,7 @@ def text_lines(stream: TextIO, name: str, longest: int) -> Iterator[str]:
 
 
 def json_value(text: str) -> object:
-    """Return what a text of JSON says; ValueError for any other."""
+    """Parse a JSON text; ValueError if it is not valid."""
     try:
         return _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
@@ -140,18 +140,18 @@ def _parse_line(line: bytes) -> object:
 
 
 def _reason(error: ValueError | RecursionError) -> str:
-    """Return why text is not JSON, in words that do not depend on where it stands."""
+    """Return why a text is not JSON, with a position counted in the text itself."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos + 1}"
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 _TOKEN = 16
-"""Characters that a word or an escape of JSON has at most: so near the end it may be cut."""
+"""Longest word or escape of JSON, in characters; an error this near the end may come from a token that is cut."""
 
 
 class _Scanner:
-    """JSON values read one after another from a text stream, holding about one value at a time."""
+    """Reads JSON values one after another from a text stream; memory holds about one value at a time."""
 
     def __init__(self, stream: TextIO, name: str, longest: int) -> None:
         self._stream, self._name, self._longest = stream, name, longest
@@ -164,11 +164,11 @@ class _Scanner:
         self._position = position
 
     def _more(self) -> bool:
-        """Drop what is done with and read on; return whether there was more."""
+        """Drop the consumed text and read on; return True if there was more."""
         rest = self._buffer[self._position :]
         if len(rest) > self._longest:
             raise DataError(f"{self._name}:{self.line}: {too_long(self._longest)}")
-        added = self._stream.read(max(_BUFFER, len(rest)))  # twice as much each time: a long value is parsed few times
+        added = self._stream.read(max(_BUFFER, len(rest)))  # double each time, so a long value is parsed few times
         self._buffer, self._position, self._ended = rest + added, 0, not added
         return not self._ended
 
@@ -185,13 +185,13 @@ class _Scanner:
         self._move(self._position + 1)
 
     def value(self) -> object:
-        """Return the value that starts here."""
+        """Return the value that starts at the current position."""
         while True:
             try:
                 value, end = _DECODER.raw_decode(self._buffer, self._position)
             except json.JSONDecodeError as error:
                 distance = error.pos - self._position  # reading on moves the position
-                # What is wrong far before the end of what was read stays wrong, but for a text that has no end yet.
+                # More text can mend only an error near the end of the buffer, or a string that is not closed yet.
                 cut = error.msg.startswith("Unterminated") or error.pos > len(self._buffer) - _TOKEN
                 if not cut or not self._more():
                     self._move(self._position + distance)
@@ -204,7 +204,7 @@ class _Scanner:
                     return value
 
     def error(self, reason: str) -> DataError:
-        """Return the error of a file that is not JSON here."""
+        """Return the error for text that is not JSON at the current line."""
         return DataError(
             f"{self._name}:{self.line}: not JSON ({reason}); an array of objects is expected. "
             "Correct the file, or name it .jsonl if it holds one object per line"
@@ -308,22 +308,22 @@ def _quoted_cell(line: str, lines: Iterator[tuple[int, str]], place: str, longes
 
 _SIGNS = (",", ";", "\t", "|")
 _QUOTED_CELL = re.compile(r'(?:^|(?<=[,;\t|]))"[^"]*(?:""[^"]*)*("|\Z)')
-"""A cell in quotes, of which the last may be missing; its delimiters are text. Other quotes are text themselves."""
+"""A quoted cell, whose closing quote may be missing. Quotes elsewhere are plain text."""
 _DECLARED = re.compile(r'"?sep=([^"\r\n])"?\r?\n?')
-"""The line by which Excel is told the delimiter."""
+"""First line that declares the delimiter, as Excel reads it."""
 _NAMES = frozenset(
     [*(name for pair in PAIRS for name in pair), *CHATS, "chosen", "rejected", "text", "id", "label", "source"]
 )
-"""Names that a header may be told by."""
+"""Column names that identify a header."""
 _MOST_LINES, _MOST_CHARACTERS = 200, 1 << 20
 
 
 def delimiter_of(lines: Iterator[str], own: str, name: str) -> tuple[str, list[str]]:
-    """The sign that separates the cells of a table, and the lines that were read to tell it.
+    """Return the delimiter of a table, and the lines that were read to find it.
 
-    A line such as ``sep=;`` before the header says it; it is blank then. Else the first two records tell: a sign may be
-    the one if both have it as often or, where there is no such sign, if the header has it. Several: that one is taken
-    which makes the most known names of the header, two at least; else the file's *own*; else it is a DataError.
+    A first line such as ``sep=;`` declares it and is returned blank. Otherwise the candidates are the delimiters that
+    the first two records contain equally often or, if there are none, those in the header. Of several candidates, the
+    one that gives the most known column names, at least two, wins; else *own*, if in the header; else DataError.
     """
     read: list[str] = []
     header = _next_record(lines, read)
@@ -334,7 +334,7 @@ def delimiter_of(lines: Iterator[str], own: str, name: str) -> tuple[str, list[s
 
 
 def _next_record(lines: Iterator[str], read: list[str]) -> str:
-    """The next record that is not blank, with all lines of its quoted cells (or the first, if a quote stays open)."""
+    """Return the next non-blank record with all lines of its quoted cells; its first line if a quote stays open."""
     record = ""
     while len(read) < _MOST_LINES and len(record) < _MOST_CHARACTERS and (line := next(lines, "")):
         read.append(line)
@@ -345,7 +345,7 @@ def _next_record(lines: Iterator[str], read: list[str]) -> str:
 
 
 def _told(header: str, row: str, own: str, place: str) -> str:
-    """The delimiter by the first two records."""
+    """Return the delimiter found in the first two records; see :func:`delimiter_of`."""
     in_header, in_row = _QUOTED_CELL.sub("", header), _QUOTED_CELL.sub("", row)
     present = [sign for sign in _SIGNS if sign in in_header]
     likely = [sign for sign in present if in_header.count(sign) == in_row.count(sign)] or present
