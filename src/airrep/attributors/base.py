@@ -29,7 +29,7 @@ from airrep.shapes import Float64
 from airrep.sparse import SparseRows, taken
 
 OnRows = Callable[[int], None]
-"""Callback: how many more rows are done."""
+"""Callback that receives the number of further rows that are done."""
 
 TOLERANCE = 2
 """Groups that are smaller or larger than those trained on by more than this factor get a warning."""

@@ -15,7 +15,7 @@ from airrep.shapes import Float32
 
 
 class QueryScorer(Protocol):
-    """Influence scores of training examples for some queries, ``(n, q)``."""
+    """A function that returns influence scores of training examples for some queries, ``(n, q)``."""
 
     def __call__(self, train: Sequence[Example], on_rows: OnRows | None = None, /) -> Float32[np.ndarray, "n q"]: ...
 

@@ -309,7 +309,7 @@ class TfidfAttributor(TermsAttributor[TfidfSettings]):
         return True
 
     def fit(self, train: Corpus) -> None:
-        """Learn the vocabulary and the inverse document frequencies (ConfigError: too few examples have any term)."""
+        """Learn the vocabulary and the inverse document frequencies (ConfigError: no term is frequent enough)."""
         texts = seen_texts(train, self._settings.view)
         terms, having, _ = self._terms([]).learnt(texts, self._settings.min_count)
         if not terms.names:
