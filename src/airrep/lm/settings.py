@@ -54,7 +54,7 @@ class LmSettings(LmReading):
     wrote, or a trainer's checkpoints, of which airrep takes the last."""
     loss: LossName = "sft"
     """Loss of the fine-tune. sft is the loss of responses. dpo and orpo need pairs, read with --preferences pairs. kto
-    needs answers labelled true or false. weighted is sft times each example's advantage or reward, also negative."""
+    needs answers labelled true or false. weighted is sft times an advantage or reward, which may be negative."""
     beta: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """β of dpo, orpo and kto: how much a preference counts."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
