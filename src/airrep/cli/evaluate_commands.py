@@ -38,7 +38,7 @@ class EvaluationOptions:
         typer.Option(
             "--out",
             metavar="RUN",
-            help="Also write the evaluation to this folder. If the folder already holds an evaluation of the same inputs, "
+            help="Also write the evaluation to this folder. If it already holds an evaluation of the same inputs, "
             "that one is shown.",
         ),
     ] = None
