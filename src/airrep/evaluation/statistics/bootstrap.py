@@ -21,16 +21,16 @@ def varies(values: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
     """Mask ``(q,)`` of rows of ``(q, m)`` whose *known* values (None: all) differ by more than rounding."""
     most = (values if known is None else np.where(known, values, -np.inf)).max(axis=1)
     least = (values if known is None else np.where(known, values, np.inf)).min(axis=1)
-    with np.errstate(invalid="ignore"):  # of a row that has none
+    with np.errstate(invalid="ignore"):  # for a row without known values
         return np.asarray(most - least > FLAT * np.maximum(np.abs(most), np.abs(least)))
 
 
 class Ranked:
-    """Some queries' values, ranked in resamples of the subsets; in one alone where there is no axis r.
+    """Values of some queries, ranked in resamples of the subsets; without the axis r, in one resample.
 
-    *weights* are how often each place was drawn and *ranks* its midrank, ``(r, q, m)``; *total* T, the values drawn,
-    and *cubes* Σ t³ over the sets of t equal values, ``(r, q)`` or ``(r, 1)``. All are halves of whole numbers, so
-    their sums are exact in any order.
+    *weights* say how often each place was drawn, *ranks* are midranks minus ½, ``(r, q, m)``. *total* T is the number
+    of values drawn, *cubes* Σ t³ over the sets of t equal values, ``(r, q)`` or ``(r, 1)``. All are halves of whole
+    numbers, so their sums are exact in any order.
     """
 
     def __init__(self, weights: np.ndarray, ranks: np.ndarray, total: np.ndarray, cubes: np.ndarray) -> None:
@@ -80,7 +80,7 @@ class Ranking:
         return start + first, start + last + 1
 
     def under(self, counts: np.ndarray) -> Ranked:
-        """Midranks, less one half, of what was drawn *counts* ``(r, m)`` float64 times; all ones for no resampling."""
+        """Rank values that are drawn *counts* ``(r, m)`` float64 times each; all ones for no resampling."""
         weights: np.ndarray = counts.take(self.order, axis=-1)
         if self.known is not None:
             weights = weights * np.take_along_axis(self.known, self.order, axis=1)
@@ -109,7 +109,7 @@ class Pairing:
         self._across = rows + np.take_along_axis(one.places, other.order, axis=1)
 
     def correlate(self, one: Ranked, other: Ranked) -> np.ndarray:
-        """Spearman's of each query, ``(r, q)``, NaN where constant; both sides are ranked in the same resamples."""
+        """Return Spearman's correlation of each query, ``(r, q)``, NaN where constant; both have equal resamples."""
         ranks = one.ranks.reshape(*one.ranks.shape[:-2], -1).take(self._across, axis=-1)
         together = np.einsum("...m,...m->...", other.pull, ranks)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -128,7 +128,7 @@ class Resamples:
 
     @classmethod
     def draw(cls, seed: int, resamples: int, q: int, m: int) -> "Resamples":
-        """Draw them; the same for the same arguments."""
+        """Draw the counts; equal arguments give equal counts."""
         return cls(_counts(seed, "queries", resamples, q), _counts(seed, "subsets", resamples, m))
 
 
@@ -182,10 +182,10 @@ class Draws(NamedTuple):
 def resample_sets(
     methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, sets: Sequence[Sequence[int]], *, zero: bool
 ) -> list[Draws]:
-    """Mean correlation of each method's scores ``(q, m)`` with the truth, NaN where missing, in each resample.
+    """Return mean correlations of each method's scores ``(q, m)`` with the truth, NaN where missing, in each resample.
 
-    *sets* holds numbers of methods, each of which is ranked only once. A constant query counts as 0 if *zero*;
-    otherwise it is left out, in one resample, of a whole set.
+    *sets* holds sets of method numbers; each method is ranked only once. A query that is constant in a resample counts
+    as 0 if *zero*; otherwise this resample leaves it out for all methods of the set.
     """
     count, m = len(drawn.subsets), truth.shape[1]
     sums = [_Sums(numbers, count, zero) for numbers in sets]
@@ -204,7 +204,7 @@ def resample_sets(
 
 
 class _Sums:
-    """Running sums of the correlations of one set of methods, and of how many they are, in each resample."""
+    """Running sums, in each resample, of the correlations of one set of methods and of their number."""
 
     def __init__(self, numbers: Sequence[int], count: int, zero: bool) -> None:
         self._numbers, self._zero = list(numbers), zero
@@ -217,13 +217,13 @@ class _Sums:
         return np.where(usable[..., None, :], np.nan_to_num(part), 0.0), usable.astype(np.float64)
 
     def add_queries(self, found: np.ndarray, of_queries: np.ndarray) -> None:
-        """Add queries drawn anew, ``(resamples, q)``, over the subsets as they are."""
+        """Add correlations over the subsets as they are, with queries drawn anew, ``(resamples, q)``."""
         part, usable = self._part(found)
         self._totals[1] += part @ of_queries.T
         self._weights[1] += usable @ of_queries.T
 
     def add_subsets(self, first: int, found: np.ndarray, of_queries: np.ndarray) -> None:
-        """Add resamples of the subsets, from number *first*, with and without their queries ``(r, q)``."""
+        """Add correlations in resamples from number *first* on, with queries as they are and drawn anew, ``(r, q)``."""
         parts, usable = self._part(found)
         for i, (part, counted, weights) in enumerate(zip(parts, usable, of_queries, strict=True), first):
             self._totals[0, :, i] += part @ weights
@@ -244,13 +244,13 @@ class Uncertainty(NamedTuple):
     freedom: float
     """Degrees of freedom of that variance, after Satterthwaite: few where queries or subsets are few."""
     queries: float = 0.0
-    """Part of the variance that comes from the queries, so is common to measurements on the same ones."""
+    """Part of the variance that comes from the queries; measurements on the same queries share it."""
     units: int = 1
-    """Queries or subsets, whichever are fewer: the sample size where nothing varies."""
+    """Number of queries or of subsets, whichever is less: the sample size if nothing varies."""
 
 
 def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
-    """Variance of a value whose queries and subsets are both samples; draws are ``(resamples,)``.
+    """Estimate the variance of a value whose queries and subsets are both samples; draws are ``(resamples,)``.
 
     Drawing both axes counts what belongs to single cells (a query with a subset) three times: with
     V_both = V_q + V_m + V_cell, the variance of the measurement is V_q + V_m - V_cell (two-way clustering); V_q is
@@ -270,7 +270,7 @@ def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
 
 
 def bootstrap_spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
-    """Draws of one value, spread as repetitions of the whole measurement would be; draws are ``(resamples,)``.
+    """Scale draws of one value, ``(resamples,)``, to the spread that repetitions of the measurement would have.
 
     A subset drawn twice is tied with itself, which pulls draws towards 0: their mean is moved to the value. Their
     variance is made that of :func:`uncertainty`, widened to Student's t of its degrees of freedom.

@@ -17,11 +17,11 @@ from airrep.scoring.groups import Groups
 from airrep.sparse import SparseRows
 
 MOST_SPLITS = 50
-"""Ways to halve the seeds that are tried."""
+"""Number of ways to halve the seeds that are tried, if there are more than 8 seeds."""
 MOST_SUBSETS = 2000
-"""Subsets, the first, whose overlaps are counted: bounds a matrix of all pairs."""
+"""Most subsets, the first ones, whose overlaps are counted: bounds a matrix of all pairs."""
 SAME_SEEDS = 1e-3
-"""Deviation between seeds, as a share of that over subsets, below which they are one and the same fine-tune."""
+"""Deviation between seeds, as a share of that over subsets, below which all seeds give the same fine-tune."""
 
 
 class Variance(NamedTuple):
@@ -33,9 +33,9 @@ class Variance(NamedTuple):
     p_values: np.ndarray
     """``(q,)`` of the F test; 1 for a query whose losses do not vary, NaN where no subset has two seeds."""
     signal: np.ndarray
-    """``(q,)`` variance of the subsets' true means, 0 where the estimate is below it; NaN as above."""
+    """``(q,)`` variance of the subsets' true means, 0 if the estimate is negative; NaN as for ``p_values``."""
     noise: np.ndarray
-    """``(q,)`` variance of one seed about its subset's mean; NaN as above."""
+    """``(q,)`` variance of one seed about its subset's mean; NaN as for ``p_values``."""
 
 
 def variance_parts(by_seed: np.ndarray) -> Variance:
@@ -61,11 +61,11 @@ def variance_parts(by_seed: np.ndarray) -> Variance:
 
 
 def seeds_alike(by_seed: np.ndarray) -> bool:
-    """True if seeds change nothing beyond rounding, and so do not show noise.
+    """Return True if seeds change nothing beyond rounding, so that they show no noise.
 
-    So it is with subsets no larger than a batch, as a seed changes only the order of the data. Then the median query's
-    deviation between seeds is below SAME_SEEDS times that of the mean losses over subsets, or most losses are equal to
-    the last bit. Losses are ``(s, q, m)``, NaN where missing; False where no two seeds can be compared.
+    A seed changes only the order of the data, which has no effect in subsets no larger than a batch. The median query's
+    deviation between seeds is then below SAME_SEEDS times that of its mean losses over subsets, or most losses are
+    equal to the last bit. Losses are ``(s, q, m)``, NaN where missing; False if no two seeds can be compared.
     """
     noise = variance_parts(by_seed).noise
     known = ~np.isnan(noise)
@@ -83,7 +83,7 @@ def seeds_alike(by_seed: np.ndarray) -> bool:
 def shown(p_values: np.ndarray, level: float) -> np.ndarray:
     """Mask ``(q,)`` of significant effects, at a false discovery rate of *level* (Benjamini and Hochberg).
 
-    NaN is never shown and does not count as a test.
+    NaN is never significant and does not count as a test.
     """
     from scipy import stats
 
@@ -106,8 +106,8 @@ class Agreement(NamedTuple):
 def split_halves(by_seed: np.ndarray) -> Agreement:
     """Correlate the means of two halves of the seeds over the subsets, for each query.
 
-    With more than :data:`MOST_SPLITS` ways to halve them, that many are drawn; of an odd number one seed stays out.
-    Subsets that a half has no loss of are left out. Losses are ``(s, q, m)`` of two seeds or more, NaN where missing.
+    All ways to halve them are tried; for more than 8 seeds, :data:`MOST_SPLITS` random ways. If their number is odd,
+    one seed stays out. Subsets that a half has no loss of are left out. Losses are ``(s, q, m)``, NaN where missing.
     """
     found, shares = [], []
     for split in _splits(len(by_seed)):
@@ -122,7 +122,7 @@ def split_halves(by_seed: np.ndarray) -> Agreement:
 
 
 def lengthened(reliability: float, factor: float) -> float:
-    """Reliability of a mean of *factor* times as many repeats: fρ / (1 + (f − 1)ρ) (Spearman and Brown)."""
+    """Return a mean's reliability with f (*factor*) times as many repeats: fρ / (1 + (f − 1)ρ) (Spearman and Brown)."""
     at_least = max(reliability, 0.0)
     return factor * at_least / (1 + (factor - 1) * at_least)
 
@@ -131,7 +131,7 @@ class Overlap(NamedTuple):
     """Overlap of the subsets of one pool."""
 
     expected: float
-    """Share of a subset's members that are in another one too, for independent random draws: k / n."""
+    """Share of a subset's members that are in another subset too, for independent random draws: k / n."""
     observed: float
     """The share that was observed: mean over pairs of |A ∩ B| / √(|A|·|B|)."""
     uses: tuple[int, float, int]
@@ -141,14 +141,14 @@ class Overlap(NamedTuple):
     coverage: float
     """Members of all subsets, per example of the pool: k·m / n."""
     directions: float
-    """Number of subsets without anything in common that would tell as much about the pool: (Σλ)² / Σλ², with λ the
+    """Number of subsets with nothing in common that would say as much about the pool: (Σλ)² / Σλ², with λ the
     eigenvalues of |A ∩ B| − |A|·|B| / n over all pairs."""
     subsets: int
     """Subsets whose overlaps were counted."""
 
 
 def overlap_of(subsets: Groups, pool: int) -> Overlap:
-    """Count what subsets of a pool of so many examples have in common."""
+    """Measure how much the subsets of a pool of *pool* examples overlap."""
     part = subsets.part(0, min(len(subsets), MOST_SUBSETS))
     sizes, m = part.sizes.astype(np.float64), len(part)
     members = SparseRows(np.ones(len(part.rows)), part.rows, part.offsets, (m, pool))
@@ -191,7 +191,7 @@ class Common(NamedTuple):
 
 
 def common_factor(losses: np.ndarray) -> Common | None:
-    """Find what moves all queries' losses ``(q, m)``, NaN where missing, at once.
+    """Find the factor that moves the losses ``(q, m)``, NaN where missing, of all queries at once.
 
     None with fewer than two queries whose losses vary, or fewer than three subsets with all losses.
     """
@@ -232,7 +232,7 @@ def chance_errors(losses: np.ndarray) -> tuple[float, float]:
 
 
 def one_number(judged: np.ndarray, source: np.ndarray) -> float:
-    """LDS of one number a subset, the same for all queries: mean Spearman of each query with the others' mean.
+    """Return the LDS of one number for each subset: mean Spearman of each query with the mean of all other queries.
 
     Both are losses ``(q, m)``, none missing, of the same fine-tunes or of other seeds.
     """
@@ -244,14 +244,14 @@ def one_number(judged: np.ndarray, source: np.ndarray) -> float:
 
 
 def lds_of(number: np.ndarray, losses: np.ndarray) -> float:
-    """LDS of one number ``(m,)`` of each subset, the same for all queries; NaN where nothing varies."""
+    """Return the LDS of one number ``(m,)`` for each subset, the same for all queries; NaN if nothing varies."""
     return _mean_spearman(np.broadcast_to(number, losses.shape), -losses)
 
 
 def pearson(one: np.ndarray, other: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
     """Pearson's correlation of each row ``(q, m)``, over what is *known* of both (None for all), ``(q,)`` float64.
 
-    NaN where a side does not vary at all; ranks, of which rounding looks like a signal, have :func:`.bootstrap.varies`.
+    NaN where a side does not vary at all. Ranks turn rounding into a signal: check :func:`.bootstrap.varies` first.
     """
     there = np.ones(one.shape, bool) if known is None else known
     count = np.maximum(there.sum(axis=1, keepdims=True), 1)
@@ -279,7 +279,7 @@ def _mean_spearman(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Spearman and Pearson of each row, over what both have; NaN where one side does not vary."""
+    """Return Spearman and Pearson of each row, over columns that both sides have; NaN where a side does not vary."""
     from scipy import stats
 
     both = ~(np.isnan(one) | np.isnan(other))
@@ -291,7 +291,7 @@ def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.nd
         rows = np.flatnonzero(pattern_of.ravel() == number)
         a, b = (side[np.ix_(rows, columns)].astype(np.float64) for side in (one, other))
         if columns.sum() > 1:
-            vary = varies(a) & varies(b)  # as LDS counts them: what differs by rounding alone has no rank
+            vary = varies(a) & varies(b)  # as in LDS: values that differ by rounding alone have no ranks
             rows, a, b = rows[vary], a[vary], b[vary]
             ranked[rows] = pearson(stats.rankdata(a, axis=1), stats.rankdata(b, axis=1))
             plain[rows] = pearson(a, b)
@@ -312,7 +312,7 @@ def _standardised(values: np.ndarray) -> np.ndarray:
 
 
 LEAST_SHARE = 0.01
-"""Least mean change of a loss, as a share of the loss before, below which labels are of a model that hardly moved.
+"""Mean change of the losses, as a share of the loss before, below which fine-tunes hardly moved the model.
 
 Measured (docs/learning.md): two to four steps at 2e-5 move losses by 0.5 to 0.6 %, trainings that are worth labelling
 by 2 to 9 %."""
@@ -324,10 +324,10 @@ REMEDY = (
 
 
 def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:
-    """Variance between removals over the variance that chance in fine-tuning gives them.
+    """Return the variance between removals over the variance that chance in fine-tuning gives them.
 
-    With L_sj(x) a query's loss after removal j with seed s, of S seeds and K removals, D_sj = L_sj − mean_j L_sj has
-    nothing of what is common to a seed's removals, which no correlation over removals sees. Then
+    With L_sj(x) a query's loss after removal j with seed s, of S seeds and K removals, D_sj = L_sj − mean_j L_sj is
+    free of what all removals of a seed share, which no correlation over removals sees. Then
 
     - V_all(x) = Σ_j (mean_s D_sj)² / (K − 1) is the variance of the mean effects between removals;
     - V_seed(x) = Σ_sj (D_sj − mean_s D_sj)² / ((S − 1)(K − 1) S) is what chance contributes to it;
@@ -356,20 +356,20 @@ class Moved(NamedTuple):
     before: float
     """Mean loss before any fine-tune."""
     after: float
-    """Mean loss after them."""
+    """Mean loss after the fine-tunes."""
     change: float
     """Mean over queries and subsets of how far a loss moved, up or down."""
     noise: float = float("nan")
-    """Deviation of a loss between seeds, of the median query; NaN where there is one seed."""
+    """Deviation of a loss between seeds, for the median query; NaN with one seed."""
 
     @property
     def hardly(self) -> bool:
-        """True if the losses hardly moved: by less than a share of them, or than chance moves them."""
+        """True if the losses moved by less than ``LEAST_SHARE`` of the loss before, or by less than seeds move them."""
         return self.change < LEAST_SHARE * self.before or self.change < self.noise
 
     @property
     def sentence(self) -> str:
-        """The changes in one sentence, without its end."""
+        """The changes as a clause, without a full stop."""
         noise = "" if np.isnan(self.noise) else f"; seeds move them by {self.noise:.3f}"
         return (
             f"the fine-tunes moved the queries' losses by {self.change:.3f} nats, {self.change / self.before:.1%} "
@@ -382,7 +382,7 @@ class Moved(NamedTuple):
 
 
 def moved(instances: Sequence[LabelledInstance]) -> Moved | None:
-    """Changes by the fine-tunes of some instances; None if a loss before them is unknown, or they are 0."""
+    """Measure how far fine-tunes moved losses; None if an instance lacks base losses, or all of them are 0."""
     pairs = [(one.base_losses, one.losses) for one in instances if one.base_losses is not None]
     known = [np.broadcast_arrays(base[:, None], losses) for base, losses in pairs]
     if not known or len(known) < len(instances):
@@ -411,22 +411,22 @@ class RankLabels:
     labels: GroupScores
     """``(q, m)`` float32, higher = better; NaN where a loss is missing and in the rows of queries left out."""
     kept: Mask
-    """``(q,)``; queries whose loss varies over the subsets."""
+    """``(q,)`` mask of queries whose loss varies over the subsets."""
 
     @property
     def dropped(self) -> int:
-        """Queries left out, as their loss does not vary."""
+        """Number of queries left out, since their loss does not vary."""
         return int((~self.kept).sum())
 
 
 def normalise_losses(losses: NumbersLike, scale: Scale = "std") -> RankLabels:
-    """Labels from losses: r̂(x, S_i) = −(ℓ_i − mean_j ℓ_j) / deviation_j ℓ_j (Eq. 7), per query over subsets.
+    """Turn losses into labels: r̂(x, S_i) = −(ℓ_i − mean_j ℓ_j) / deviation_j ℓ_j (Eq. 7), per query over subsets.
 
     The deviation is that of a population. A query whose losses differ by no more than 2⁻²⁰ of the greatest is left out.
 
     Args:
         losses: ``(q, m)`` mean nats per response token, lower = better; NaN where missing.
-        scale: ``"std"`` for labels of deviation 1, which the thresholds 0.1 and 5 suit; ``"var"`` as printed.
+        scale: ``"std"`` for labels of deviation 1, which the thresholds 0.1 and 5 suit; ``"var"`` as in the paper.
 
     Raises:
         ConfigError: an unknown scale.
@@ -457,9 +457,9 @@ def normalise_losses(losses: NumbersLike, scale: Scale = "std") -> RankLabels:
 
 
 QUERIES_TOGETHER = 20
-"""Queries of like reliability that are taken together: one by itself tells too little."""
+"""Queries of similar reliability that are averaged together, since one query alone is too uncertain."""
 LEAST_SUBSETS = 8
-"""Subsets below which all queries are taken together."""
+"""Subsets below which all queries are averaged together."""
 
 
 class Ceiling(NamedTuple):
@@ -474,24 +474,24 @@ class Ceiling(NamedTuple):
 def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
     """Estimate the LDS that a perfect predictor of the true mean losses would reach against real, noisy losses.
 
-    The mean over queries of √r, with r the reliability of a query's mean losses over k seeds: what is perfectly
-    reliable correlates with them at its root. With ρ the mean Spearman correlation of two halves of the seeds, s in
+    It is the mean over queries of √r, with r the reliability of a query's mean losses over k seeds: the true losses
+    correlate with these means at √r. With ρ the mean Spearman correlation of two halves of the seeds, s in
     each, r = fρ / (1 + (f − 1)ρ) with f = k / s (Spearman and Brown). Exact for Pearson's correlation, close for ranks.
 
-    A query's own ρ is too uncertain for a root, and queries differ, so that the root of a mean is too large. So every
-    second subset tells which queries are alike, and the others give the mean ρ of some 20 such, moved together as far
-    as chance sets them apart; then the other way round. With fewer than 20 queries or 8 subsets it is the root of the
-    mean of all.
+    One query's ρ is too uncertain for a root, and the root of the mean of all ρ is too large, since queries differ. So
+    half of the subsets sort the queries into sets of about 20 with similar ρ. The other half give the mean ρ of each
+    set, shrunk towards the mean of all by what chance explains. Then the halves change places. With fewer than 20
+    queries or 8 subsets, the ceiling is the root of the mean of all.
 
     Args:
         by_seed: ``(s, q, m)`` losses of each seed; NaN where missing.
-        averaged: k, the seeds whose mean the LDS was computed against; :func:`seeds_averaged` where some are missing.
+        averaged: k, the number of seeds behind the mean losses of the LDS; :func:`seeds_averaged` if some are missing.
 
     Returns:
-        Between 0 and 1; 0 where seeds do not agree at all.
+        A number between 0 and 1; 0 if seeds do not agree at all.
 
     Raises:
-        ConfigError: *averaged* below 1, or no number.
+        ConfigError: *averaged* is below 1, or not a number.
         DataError: fewer than two seeds, or no query whose losses two seeds have and that varies.
 
     Example:
@@ -514,7 +514,7 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
 
 
 def seeds_averaged(by_seed: np.ndarray) -> float:
-    """Number of seeds behind a mean loss: their harmonic mean over queries and subsets that have any.
+    """Return the number of seeds behind a mean loss: the harmonic mean over queries and subsets with any loss.
 
     A mean of k losses has 1/k of the noise of one. Losses are ``(s, q, m)``, NaN where missing.
     """
@@ -523,9 +523,9 @@ def seeds_averaged(by_seed: np.ndarray) -> float:
 
 
 def mean_ceiling(by_seed: Iterable[np.ndarray | None]) -> Ceiling | None:
-    """Mean :func:`noise_ceiling` and reliability of instances; None if none has two seeds in which losses vary.
+    """Average :func:`noise_ceiling` and reliability over instances; None if none has two seeds in which losses vary.
 
-    Each instance gives losses ``(s, q, m)``, or None for one seed; its ceiling is that of :func:`seeds_averaged`.
+    Each instance gives losses ``(s, q, m)``, or None for one seed; its ``averaged`` is :func:`seeds_averaged`.
     """
     several = [losses for losses in by_seed if losses is not None and len(losses) > 1 and not np.isnan(losses).all()]
     found = [one for losses in several if (one := _ceiling(losses, seeds_averaged(losses))) is not None]
@@ -543,7 +543,7 @@ def _ceiling(by_seed: np.ndarray, averaged: float) -> Ceiling | None:
 
 
 def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, float]]:
-    """For each set of like queries, how many vary and their losses' reliability; below 0 where seeds disagree."""
+    """Return, for each set of similar queries, how many vary and their reliability, below 0 if seeds disagree."""
     q = by_seed.shape[1]
     whole, count = split_halves(by_seed), max(2, q // QUERIES_TOGETHER)
     subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # those that two seeds have
@@ -560,13 +560,13 @@ def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, floa
 
 
 def _moved(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Correlations over part of the subsets, moved to the mean of those over all: fewer ranks agree less."""
+    """Shift correlations over part of the subsets to the mean of those over all subsets: fewer ranks agree less."""
     both = ~(np.isnan(part) | np.isnan(whole))
     return part + (whole[both].mean() - part[both].mean()) if both.any() else part
 
 
 def _means(rho: np.ndarray, together: Sequence[np.ndarray]) -> list[tuple[int, float]]:
-    """Number of queries of each set that vary, and their mean, shrunk towards that of all by what chance explains."""
+    """Return each set's number of varying queries and their mean, shrunk to the mean of all by what chance explains."""
     known = [values[~np.isnan(values)] for values in (rho[queries] for queries in together)]
     sets = [values for values in known if len(values)]
     if len(sets) < 2:

@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 """Confidence of the intervals of means."""
 _END = (1 + CONFIDENCE) / 2
 _NOTHING = 1e-24
-"""A variance that is rounding alone."""
+"""Variance up to which values differ by rounding alone."""
 
 
 class Interval(NamedTuple):
@@ -27,7 +27,7 @@ class Interval(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A mean and how sure it is: 95 %; 0 to 1 where there are too few queries to know anything."""
+    """A mean with its 95 % interval, which is 0 to 1 if there are too few queries."""
 
     value: float
     interval: Interval
@@ -42,9 +42,9 @@ class Difference(NamedTuple):
 
     value: float
     interval: Interval
-    """95 %, paired; −1 to 1 where there are too few queries to know anything."""
+    """95 %, paired; −1 to 1 if there are too few queries."""
     p_value: float
-    """Two-sided, for a difference of 0; 1 where nothing can be known."""
+    """Two-sided, for a difference of 0; 1 if there are too few queries."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object, as results of training keep it."""
@@ -74,7 +74,7 @@ class TaskResamples:
 
     @classmethod
     def plain(cls, queries: int, resamples: int, seed: int, *, bounded: bool = True) -> Self:
-        """All queries alike."""
+        """Make draws of queries without tasks."""
         return cls(("",) * queries, False, resamples, seed, bounded)
 
     @cached_property
@@ -95,7 +95,7 @@ class TaskResamples:
 
     @property
     def _several(self) -> bool:
-        """True if tasks are drawn, and there are some to draw from."""
+        """True if tasks are drawn, and there is more than one."""
         return self.across and len(self._sizes) > 1
 
     @property
@@ -114,9 +114,9 @@ class TaskResamples:
         return TaskResamples(tuple(left), self.across, self.resamples, self.seed, self.bounded)
 
     def estimate(self, values: np.ndarray) -> Estimate:
-        """The mean, with its interval, of values ``(q,)``; NaN where a query is left out.
+        """Return the mean, with its interval, of values ``(q,)``; NaN where a query is left out.
 
-        Of values that are all 0 or 1, without tasks, the interval is Clopper's and Pearson's, which takes no draws.
+        For values that are all 0 or 1, without tasks, the interval is Clopper and Pearson's, which needs no draws.
         """
         known = ~np.isnan(values)
         return self.only(known)._estimate(values[known])
@@ -131,17 +131,17 @@ class TaskResamples:
         if max(variance for variance, _ in errors) <= _NOTHING:
             if not self.bounded:
                 return Estimate(value, Interval(value, value))
-            share = least_share(self._units)  # that many have this value, the others 0, or 1
+            share = least_share(self._units)  # this share of units has the value, the others 0 or 1
             return Estimate(value, Interval(share * value, share * value + 1 - share))
         ends = np.quantile(self._draws(values, value), [(1 - CONFIDENCE) / 2, _END])
         return Estimate(value, Interval(*(ends.clip(0.0, 1.0) if self.bounded else ends).tolist()))
 
     def difference(self, values: np.ndarray, first: np.ndarray) -> Difference:
-        """Mean of *values* minus mean of *first*, over the queries that count for both.
+        """Return the mean of *values* minus the mean of *first*, over the queries that count for both.
 
         Values that are all 0 or 1, without tasks, are compared by McNemar's exact test. All others by Student's t,
         paired: p and the interval come from the standard error that draws are scaled to, √V_within with Σ_t (n_t − 1)
-        degrees of freedom; with ``across`` and several tasks also from √V_tasks with T − 1, of both the less sure.
+        degrees of freedom; with ``across`` and several tasks also from √V_tasks with T − 1, whichever is less sure.
         Values are ``(q,)``; NaN where a query is left out.
         """
         gaps = values - first
@@ -158,14 +158,14 @@ class TaskResamples:
         errors = self._errors(gaps)
         if not errors:
             return Difference(value, Interval(-1.0, 1.0), 1.0)
-        # Rows with the same values do not differ, for sure; other gaps that are all equal are only units that agree.
+        # Rows with equal values surely do not differ; other gaps that are all equal only show that the units agree.
         if not gaps.any():
             return Difference(0.0, Interval(0.0, 0.0), 1.0)
-        if max(variance for variance, _ in errors) <= _NOTHING:  # the least share has this gap; p of the sign test
+        if max(variance for variance, _ in errors) <= _NOTHING:  # the least share has this gap; p is the sign test's
             share, p_value = least_share(self._units), min(1.0, 2.0 ** (1 - self._units))
             ends = _within_one(share * value, 1 - share) if self.bounded else Interval(value, value)
             return Difference(value, ends, p_value)
-        # Where one error is nothing, the other decides.
+        # If one error is rounding alone, the other decides.
         half = max(stats.t.ppf(_END, freedom) * np.sqrt(variance) for variance, freedom in errors)
         sure = [(abs(value) / np.sqrt(variance), freedom) for variance, freedom in errors if variance > _NOTHING]
         p_value = max(float(2 * stats.t.sf(t, freedom)) for t, freedom in sure)
@@ -173,13 +173,13 @@ class TaskResamples:
         return Difference(value, ends, p_value)
 
     def _errors(self, values: np.ndarray) -> list[tuple[float, int]]:
-        """Variances of a mean that can be estimated, over queries and over tasks, each with its degrees of freedom."""
+        """Return the variances of a mean that can be estimated, over queries and tasks, with degrees of freedom."""
         freedom, tasks = len(values) - len(self._sizes), len(self._sizes)
         found = [(self._within(values), freedom)] if freedom else []
         return [*found, (self._between(values), tasks - 1)] if self._several else found
 
     def _draws(self, values: np.ndarray, value: float) -> np.ndarray:
-        """Draws of a mean, ``(resamples,)``, as far from it as repetitions of the measurement would be."""
+        """Return draws of a mean, ``(resamples,)``, with the spread that repetitions of the measurement would have."""
         drawn = self._weights() @ values
         now = float(drawn.var())
         # Draws that vary by rounding alone cannot be scaled.
@@ -203,7 +203,7 @@ class TaskResamples:
         return drawn
 
     def _variance(self, values: np.ndarray) -> float:
-        """The wider of both variances; that of few tasks is raised to what Student's t makes of it."""
+        """Return the wider of both variances; the variance between tasks is widened by Student's t."""
         from scipy import stats
 
         within = self._within(values)
@@ -219,7 +219,7 @@ class TaskResamples:
         """Unbiased variance of the mean over other queries of the same tasks."""
         groups = self._groups(values)
         spreads = [float(group.var(ddof=1)) for group in groups if len(group) > 1]
-        usual = float(np.mean(spreads)) if spreads else 0.0  # a task with one query tells no variance of its own
+        usual = float(np.mean(spreads)) if spreads else 0.0  # a task with one query has no variance of its own
         within = sum((float(group.var(ddof=1)) if len(group) > 1 else usual) / len(group) for group in groups)
         return within / len(groups) ** 2
 
@@ -230,7 +230,7 @@ class TaskResamples:
 
 
 def task_means(values: np.ndarray, tasks: Sequence[str]) -> dict[str, float]:
-    """Mean of each task over the queries whose value is not NaN, in order of names; tasks without any are left out."""
+    """Return the mean of each task over values that are not NaN, in order of names; tasks without any are left out."""
     found: dict[str, list[float]] = {}
     for task, value in zip(tasks, values.tolist(), strict=True):
         if not np.isnan(value):
@@ -241,10 +241,10 @@ def task_means(values: np.ndarray, tasks: Sequence[str]) -> dict[str, float]:
 def paired_ratio(
     one: tuple[float, float], other: tuple[float, float], difference_half: float
 ) -> tuple[float, Interval] | None:
-    """The ratio of two values that share their errors, each with its half width, and its interval (:func:`fieller`).
+    """Return the ratio of two values with common errors, each given with its half width, and its interval.
 
-    What they share follows from the half width h_d of the interval of their difference: 2 c = h_a² + h_b² − h_d².
-    None where either is not above 0, or the interval of b holds 0.
+    The common error c (:func:`fieller`) follows from the half width h_d of their difference's interval: 2 c = h_a² +
+    h_b² − h_d². None if either value is not above 0, or the interval of b holds 0.
     """
     if one[0] <= 0 or other[0] <= 0:
         return None
@@ -254,12 +254,12 @@ def paired_ratio(
 
 
 def fieller(above: float, below: float, halves: tuple[float, float], shared: float = 0.0) -> Interval | None:
-    """The interval of a / b by Fieller's theorem: all ρ at which a − ρ b is not told apart from 0.
+    """Return the interval of a / b by Fieller's theorem: all ρ at which a − ρ b does not differ clearly from 0.
 
     With h_a and h_b the half widths (*halves*) of the intervals of a (*above*) and b (*below*), and c (*shared*) their
     covariance times the square of the same quantile, the ends are
 
-        (a b − c ± √((a b − c)² − (a² − h_a²)(b² − h_b²))) / (b² − h_b²); None where the interval of b holds 0.
+        (a b − c ± √((a b − c)² − (a² − h_a²)(b² − h_b²))) / (b² − h_b²); None if the interval of b holds 0.
     """
     room = below**2 - halves[1] ** 2
     if room <= 0:
@@ -270,7 +270,7 @@ def fieller(above: float, below: float, halves: tuple[float, float], shared: flo
 
 
 def least_share(units: int, confidence: float = CONFIDENCE) -> float:
-    """Low end of the exact interval (Clopper and Pearson) of a share that is 1 in so many units; no draw could tell."""
+    """Return the low end of the exact interval (Clopper and Pearson) of a share that is 1 in all of *units* units."""
     share: float = ((1 - confidence) / 2) ** (1 / units)
     return share
 
@@ -280,7 +280,7 @@ def _within_one(value: float, half: float) -> Interval:
 
 
 def _discordant(more: int, fewer: int, queries: int) -> Difference:
-    """The difference of two shares on the same queries, from those where one alone is right (McNemar's exact test).
+    """Compare two shares on the same queries by the queries where only one is right (McNemar's exact test).
 
     p is the two-sided sign test of *more* against *fewer*, b and c. The interval is, at each end, the wider of two:
     Bonett and Price's d ± z √((p + q − d²) / (n + 2)) with p = (b + 1) / (n + 2), q = (c + 1) / (n + 2), d = p − q; and
@@ -302,7 +302,7 @@ def _discordant(more: int, fewer: int, queries: int) -> Difference:
 
 
 def _share_of_yes(count: int, units: int) -> Interval:
-    """The exact interval of a share, of so many units that are 0 or 1."""
+    """Return the exact interval of a share, of which *count* of *units* are 1."""
     from scipy import stats
 
     found = stats.binomtest(count, units).proportion_ci(CONFIDENCE, method="exact")

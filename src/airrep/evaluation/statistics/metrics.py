@@ -28,7 +28,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, eq=False)
 class LdsResult:
-    """A linear datamodelling score and how sure it is; multiply by 100 when printing alone."""
+    """A linear datamodelling score with its uncertainty; it is multiplied by 100 only when shown."""
 
     value: float
     """Mean over the counted queries, between -1 and 1."""
@@ -37,25 +37,25 @@ class LdsResult:
     per_query: np.ndarray
     """``(q,)`` float64; NaN where a query was left out."""
     queries: int
-    """Queries that count."""
+    """Number of queries that count."""
     dropped: int
     """Queries with constant scores or losses: left out, or counted as 0, by the policy."""
     subsets: int
-    """Subsets that count."""
+    """Number of subsets that count."""
     missing: int
-    """Subsets left out, as they have no losses."""
+    """Number of subsets left out, since they have no losses."""
     confidence: float
-    """Probability that an interval made this way holds the value."""
+    """Probability that an interval made this way holds the true value."""
     uncertainty: Uncertainty
-    """Standard error of the value over repetitions."""
+    """Variance of the value over repetitions, with its degrees of freedom."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairedResult:
-    """One method's LDS minus another's, on the same queries and subsets; fields are as of :class:`LdsResult`."""
+    """One method's LDS minus another's, on the same queries and subsets; fields are as in :class:`LdsResult`."""
 
     difference: float
-    """LDS of the first less that of the second."""
+    """LDS of the first method minus that of the second."""
     interval: Interval
     """Percentiles of the difference over the same two-way resamples."""
     p_value: float
@@ -63,16 +63,16 @@ class PairedResult:
     uncertainty: Uncertainty
     """NaN without draws."""
     first: float
-    """LDS of the first, over the queries that count for both."""
+    """LDS of the first method, over the queries that count for both."""
     second: float
     queries: int
     dropped: int
-    """Queries with constant losses, or constant scores of either."""
+    """Queries with constant losses, or constant scores of either method."""
     confidence: float
 
 
 def spearman(one: NumbersLike, other: NumbersLike) -> np.ndarray:
-    """Spearman's rank correlation of each row, with average ranks for ties.
+    """Compute Spearman's rank correlation of each row, with average ranks for ties.
 
     Args:
         one: ``(q, m)`` finite.
@@ -108,16 +108,16 @@ def lds(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> LdsResult:
-    """Linear datamodelling score: the mean over queries of Spearman(f(x, S_j), -ℓ_j(x)) over the subsets j.
+    """Compute the linear datamodelling score: the mean over queries of Spearman(f(x, S_j), -ℓ_j(x)) over the subsets j.
 
-    Subsets without any loss are left out; where single losses are missing, that query is correlated over the subsets
-    that it has. The interval draws queries and subsets anew with replacement, both at once, since all queries share the
+    Subsets without any loss are left out; a query that lacks some losses is correlated over the subsets for which it
+    has losses. The interval draws queries and subsets anew with replacement, both at once, since all queries share the
     subsets; :func:`airrep.evaluation.statistics.bootstrap.bootstrap_spread` says how its draws are corrected.
 
     Args:
         group_scores: ``(q, m)``, higher = more helpful.
         losses: ``(q, m)`` nats per response token, lower = better; NaN where missing.
-        nan: what becomes of queries with constant scores or losses.
+        nan: treatment of queries with constant scores or losses.
         resamples: bootstrap draws; 0 for no interval (NaN).
         seed: random seed.
         confidence: share of intervals that should hold the value.
@@ -125,7 +125,7 @@ def lds(
     Raises:
         ConfigError: an unknown policy, resamples below 0, or a confidence not between 0 and 1.
         DataError: shapes that do not fit, scores that are not finite, an infinite loss, fewer than two subsets,
-            no query that counts, or a constant one under ``"raise"``.
+            no query that counts, or a constant query under ``"raise"``.
 
     Example:
         >>> losses = np.array([[2.1, 2.0, 1.9, 2.3], [1.1, 1.2, 0.9, 1.0]])
@@ -183,11 +183,11 @@ def judge(
     confidence: float = 0.95,
     names: Sequence[str] = (),
 ) -> MethodsLds:
-    """:func:`lds` of several methods and :func:`paired` of pairs of them, at once: each is ranked only once.
+    """Compute :func:`lds` of several methods and :func:`paired` of some pairs at once: each is ranked only once.
 
-    *methods* are the group scores ``(q, m)`` of each, *pairs* the numbers of those to compare, the first less the
-    second, and *names* are for errors; the rest, and errors, as for :func:`lds`. Each value and each comparison leaves
-    out its own constant queries.
+    *methods* are group scores ``(q, m)``; *pairs* are numbers of two methods, the first minus the second; *names* are
+    for errors. Other arguments, and errors, are as for :func:`lds`. Each value and each comparison leaves out its own
+    constant queries.
     """
     _check_settings(nan, resamples, confidence, least=1 if pairs else 0)
     known = check_losses(losses)
@@ -223,10 +223,10 @@ def judge(
 
 
 def p_value(difference: float, unsure: Uncertainty, resamples: int = RESAMPLES) -> float:
-    """Two-sided, for a true difference of 0: Student's t of the difference over its bootstrap standard error.
+    """Return the two-sided p-value for a true difference of 0: Student's t over the bootstrap standard error.
 
-    Where all draws agree on a difference it is 2 / (1 + resamples), the least that they can tell, or that of the sign
-    test over as many queries or subsets as there are, if that is more.
+    If all draws agree on a difference, it is 2 / (1 + resamples), the least that draws can show, or the p-value of the
+    sign test over all queries or all subsets, whichever are fewer, if that is larger.
     """
     if np.isnan(unsure.variance):
         return 1.0
@@ -238,7 +238,7 @@ def p_value(difference: float, unsure: Uncertainty, resamples: int = RESAMPLES) 
 
 
 def check_losses(losses: np.ndarray) -> np.ndarray:
-    """Losses in float64 (DataError: not ``(q, m)``, an infinite one, or fewer than two subsets with any)."""
+    """Return losses in float64 (DataError: not ``(q, m)``, an infinite loss, or fewer than two subsets with losses)."""
     if losses.ndim != 2 or losses.shape[0] < 1:
         raise DataError(f"losses: have shape {losses.shape}; must be a matrix (queries, subsets).")
     wide = losses.astype(np.float64)
@@ -262,7 +262,7 @@ def _check_settings(nan: str, resamples: int, confidence: float, least: int = 0)
 
 
 def _usable(scores: np.ndarray, losses: np.ndarray) -> np.ndarray:
-    """Scores of the subsets that have losses, float64."""
+    """Return the scores of the subsets that have losses, float64."""
     if scores.shape != losses.shape:
         raise DataError(
             f"group scores: have shape {scores.shape}, but losses have shape {losses.shape}. "
@@ -275,7 +275,7 @@ def _usable(scores: np.ndarray, losses: np.ndarray) -> np.ndarray:
 
 
 def _counted(methods: Sequence[np.ndarray], nan: Constant, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Correlations ``(methods, q)`` by the policy for constants, and which queries are constant, ``(q,)``."""
+    """Apply the policy *nan* to correlations ``(methods, q)``; also return a mask of constant queries, ``(q,)``."""
     found = np.stack(methods)
     constant = np.isnan(found).any(axis=0)
     if constant.any() and nan == "raise":
@@ -289,16 +289,16 @@ def _counted(methods: Sequence[np.ndarray], nan: Constant, name: str) -> tuple[n
 
 
 def _correlate(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Spearman of each row over what *truth* has, ``(q,)``."""
+    """Return Spearman of each row over the columns that *truth* has, ``(q,)``."""
     parts = [block.spearman(np.ones(truth.shape[1]))[0] for block in blocks([scores], truth)]
     return np.concatenate([np.empty(0), *parts])  # float64 even without any rows
 
 
 def _interval(draws: np.ndarray, value: float, unsure: Uncertainty, confidence: float, most: float) -> Interval:
-    """Percentiles of the draws, within what is possible.
+    """Return percentiles of the draws, between −most and most.
 
-    Where all of them agree on a value other than 0, the least share of the units (:func:`least_share`) has it, and the
-    others anything from −most to most. Two methods that are one and the same differ by 0 for sure.
+    If all draws agree on a value other than 0, only the least share of the units (:func:`least_share`) is taken to have
+    it, and the others anything from −most to most. Two equal methods surely differ by 0.
     """
     if not len(draws):
         return Interval(np.nan, np.nan)

@@ -17,18 +17,18 @@ from airrep.runtime.hub import CODE, check_own_code, download, model_folder
 from airrep.runtime.remote.hub import pinned
 
 PLAIN = "mxfp4"
-"""The format that transformers brings to plain weights by itself on every machine."""
+"""Quantised format that transformers converts to plain weights on every machine."""
 BITSANDBYTES, GPTQ, AWQ = "bitsandbytes", "gptq", "awq"
 
 
 def quantised(config: Mapping[str, Any]) -> str | None:
-    """The format in which a configuration says that weights are held packed; None: they are plain, or not read."""
+    """Return the format of quantised weights that airrep reads; None if weights are plain, or cannot be read."""
     found = config.get("quantization_config")
     return _method(found) if isinstance(found, Mapping) and _is_read(found) else None
 
 
 def not_read(config: Mapping[str, Any]) -> str | None:
-    """The name of a format of weights that is not read, with what is beyond; None: they are read."""
+    """Return the name of a format that airrep cannot read, with its bits or version; None if it reads the weights."""
     found = config.get("quantization_config")
     if not isinstance(found, Mapping) or _method(found) == PLAIN or _is_read(found):
         return None
@@ -37,7 +37,7 @@ def not_read(config: Mapping[str, Any]) -> str | None:
 
 
 def _method(found: Mapping[str, Any]) -> str:
-    """The name of a format, which early versions of bitsandbytes' folders lack."""
+    """Return the name of a format; folders of early versions of bitsandbytes do not give it."""
     old = BITSANDBYTES if {"load_in_4bit", "load_in_8bit"} & found.keys() else "unknown"
     return str(found.get("quant_method", old))
 
@@ -66,7 +66,7 @@ _TOKENIZER = (
 _VOCABULARY = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "*.model")
 _WANTED = (CONFIG, ADAPTER_CONFIG, *_WEIGHTS, *_TOKENIZER, "generation_config.json")
 NEW_PLACE = "--lm FOLDER (or --set lm=FOLDER; in Python index.made_with({'lm': FOLDER}))"
-"""Ways to tell an index where its LM is now."""
+"""Ways to say where the LM of an index is now."""
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _NAMED = 5  # folders that an error names
 _MOST_BYTES = 2**22  # of a configuration
@@ -79,22 +79,22 @@ class LmFiles:
     name: str
     """Name that was given: a folder, or an id on the Hub."""
     folder: Path
-    """The folder of that name."""
+    """Folder that the name stands for."""
     weights: Path
-    """Folder with configuration and weights: that folder, or the base of its adapters."""
+    """Folder with configuration and weights: *folder*, or the base of its adapters."""
     tokenizer: Path
     """Folder with the tokenizer and the chat template."""
     adapter: Path | None = None
     """Folder of adapters that are added to the weights."""
     base: str | None = None
-    """Name of the base of the adapters, where there are some, whether they are added or left out."""
+    """Name of the base of the adapters, also if the adapters are left out; None if there are none."""
     gguf: Path | None = None
-    """The GGUF file that has the weights; the folder has what was read of it beside them."""
+    """GGUF file with the weights; *folder* has what was read from the file."""
 
     def digests(self, trusted: bool = False) -> dict[str, str]:
-        """sha256 of each file that decides what the LM reads and computes, by its name; of code, where it is trusted.
+        """Return the sha256 of each file that decides what the LM reads and computes, by name; of code if *trusted*.
 
-        Those of a base and of a tokenizer that lie elsewhere have ``base/`` or ``tokenizer/`` before their names.
+        The names of files in the folder of a base or a tokenizer begin with ``base/`` or ``tokenizer/``.
         """
         if self.gguf is not None:
             return {"model.gguf": file_digest(self.gguf)}
@@ -111,7 +111,7 @@ class LmFiles:
         return dict(sorted({**found, **({} if self.adapter is None else adapter_digests(self.adapter))}.items()))
 
     def digest(self, trusted: bool = False) -> str:
-        """64 hex digits over all of :meth:`digests`."""
+        """Return 64 hex digits over all :meth:`digests`."""
         return json_digest(self.digests(trusted))
 
     @property
@@ -123,9 +123,9 @@ class LmFiles:
 def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: bool | None = None) -> LmFiles:
     """Find the files of an LM, given as a folder, as a GGUF file or as an id on the Hugging Face Hub.
 
-    The folder has a whole LM, or adapters that peft wrote; or a trainer's checkpoints alone, whose last is taken.
-    *base* is the LM that adapters belong to, where that is not the one that they name. With *merged* False the LM is
-    that base, with the tokenizer and the chat template that the adapters were trained with.
+    The folder holds a whole LM, adapters that peft wrote, or only a trainer's checkpoints, of which the last is taken.
+    *base* is the LM under the adapters, if it is not the one that they name. With *merged* False the LM is the base,
+    with the tokenizer and the chat template that the adapters were trained with.
     """
     if (gguf := gguf_of(name, model_folder("lm", name))) is not None:
         folder = unpacked(name, gguf)
@@ -148,7 +148,7 @@ def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: b
 
 
 def settled(folder: Path) -> Path:
-    """A folder of an LM; of one that holds nothing else, a trainer's last checkpoint or the only named adapters."""
+    """Return an LM's folder; if it holds no LM itself, the last checkpoint or the only adapters in its subfolders."""
     if any((folder / name).exists() for name in (CONFIG, ADAPTER_CONFIG)):
         return folder
     last, named = last_checkpoint(folder), adapters_in(folder)
@@ -158,18 +158,18 @@ def settled(folder: Path) -> Path:
 
 
 def adapters_in(folder: Path) -> list[Path]:
-    """The subfolders of a folder that hold adapters, as peft writes those with a name."""
+    """List the subfolders of a folder that hold adapters, as peft writes adapters with a name."""
     return sorted(path.parent for path in folder.glob(f"*/{ADAPTER_CONFIG}")) if folder.is_dir() else []
 
 
 def settled_name(name: str) -> str:
-    """The whole path of :func:`settled` for a folder, and of a file; a place of the Hub with its commit; other names as
-    they are."""
+    """Return the absolute path of a file, or of :func:`settled` for a folder; add the commit to a name on the Hub, and
+    keep other names."""
     return str(settled(Path(name).resolve())) if Path(name).exists() else pinned(name)
 
 
 def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:
-    """The folder of an LM's tokenizer: its own, else the one around a trainer's checkpoint, else that of its base."""
+    """Find the folder of an LM's tokenizer: its own, else one around a trainer's checkpoint, else its base's."""
     around = list(_around(folder))
     places = [folder, *around, *([] if base is None else [base])]
     found = next((place for place in places if _files(place, _VOCABULARY)), None)
@@ -185,7 +185,7 @@ def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:
 
 
 def _around(folder: Path) -> Iterator[Path]:
-    """The folders around a trainer's checkpoint, or around adapters with a name, that are of the same training."""
+    """Yield the folders around a trainer's checkpoint, or around adapters with a name, from the same training."""
     parent = folder.parent
     named = folder in adapters_in(parent) and not (parent / CONFIG).is_file()
     if named or folder in checkpoints_in(parent).values():
@@ -194,13 +194,13 @@ def _around(folder: Path) -> Iterator[Path]:
 
 
 def _same_tokenizer(one: Path, other: Path) -> bool:
-    """True if two folders have equal files of a tokenizer, so that an LM is the same with either."""
+    """True if two folders have equal tokenizer files."""
     first, second = ({path.relative_to(place): path for path in _files(place, _TOKENIZER)} for place in (one, other))
     return first.keys() == second.keys() and all(cmp(first[name], second[name], shallow=False) for name in first)
 
 
 def adapter_digests(folder: Path) -> dict[str, str]:
-    """Digests of the adapters of a folder, by file; the base's name is left out, since a base may move."""
+    """Return digests of a folder's adapters, by file; the base's name does not count, since a base may move."""
     config = {key: value for key, value in read_config(folder / ADAPTER_CONFIG).items() if key != BASE}
     return {ADAPTER_CONFIG: json_digest(config), ADAPTER: file_digest(folder / ADAPTER)}
 
@@ -215,7 +215,7 @@ def weights_digest(path: Path) -> str:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """A JSON object (ConfigError: the file cannot be read, is too large, or is none)."""
+    """Read a JSON object (ConfigError: the file cannot be read, is too large, or is not a JSON object)."""
     try:
         found = json.loads(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
     except (OSError, ValueError, RecursionError) as error:
@@ -226,7 +226,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _folder(name: str, trusted: bool) -> Path:
-    """The folder of a name, fetched from the Hub where it is an id."""
+    """Return the folder that a name stands for; download it if the name is an id on the Hub."""
     path = model_folder("lm", name)
     if path.is_dir():
         return path
@@ -256,10 +256,10 @@ def _check_whole(name: str, folder: Path) -> None:
 
 
 def _check_plain(name: str, folder: Path, remedy: str = "") -> None:
-    """Refuse weights that are quantised in a format that is not read."""
+    """Refuse weights that are quantised in a format that airrep cannot read."""
     try:
         kind = not_read(read_config(folder / CONFIG))
-    except ConfigError:  # told where the configuration is needed
+    except ConfigError:  # reported where the configuration is needed
         return
     if kind is not None:
         raise ConfigError(
@@ -270,7 +270,7 @@ def _check_plain(name: str, folder: Path, remedy: str = "") -> None:
 
 
 def _holds_adapters(name: str, folder: Path) -> bool:
-    """True if a folder holds adapters; refuses a folder that is half adapters, half LM."""
+    """True if a folder holds adapters; refuse adapters that lack weights, and a folder with adapters and an LM."""
     if not (folder / ADAPTER_CONFIG).is_file():
         return False
     if not (folder / ADAPTER).is_file():
@@ -313,7 +313,7 @@ def _base_of(name: str, folder: Path, base: str | None, trusted: bool) -> tuple[
 
 
 def short(text: str) -> str:
-    """A name from a file as it can be printed."""
+    """Return a name from a file with printable characters only, cut to 200 characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
 
 
@@ -325,7 +325,7 @@ _BESIDE = (
     *(STATE, "training_args.bin", "optimizer*", "scheduler.pt", "train_results.json", "trainer_log.jsonl"),
     *("zero_to_fp32.py", "record.json"),
 )
-"""Files that trainers, and our own record of a training, leave beside the weights that they trained."""
+"""Files that trainers, and airrep's record of a training, leave beside the trained weights."""
 _CARD = re.compile(r"^base_model:\s*([\w.-]+/[\w.-]+)\s*$", re.MULTILINE)
 
 _log = logging.getLogger(__name__)
@@ -334,8 +334,8 @@ _log = logging.getLogger(__name__)
 def meant(name: str, merged: bool | None, base: str | None = None, trusted: bool = False) -> bool | None:
     """Decide whether an LM's adapters are added to it (True, None) or left out (False).
 
-    Data are attributed by what they would change in the LM, so it is read as it is before. Adapters are left out, which
-    is logged; a whole LM that was trained already is refused. A user who means it as it is says ``merged``.
+    Data are attributed by what they would change in the LM, so airrep reads the LM before training. It leaves adapters
+    out, with a caution, and refuses a whole LM that was trained already. Users set ``merged`` to keep the LM as it is.
     """
     if merged:
         return True
@@ -344,7 +344,7 @@ def meant(name: str, merged: bool | None, base: str | None = None, trusted: bool
         folder = files.folder
         beside = [path.name for pattern in _BESIDE for path in sorted(folder.glob(pattern))]
         beside += [path.name for path in checkpoints_in(folder).values()]
-        if beside and Path(name).is_dir():  # of the Hub's files not all are fetched, and which are there is chance
+        if beside and Path(name).is_dir():  # the Hub's cache holds only the files that were downloaded
             raise ConfigError(
                 f"lm {name}: a trainer left {short(beside[0])} in its folder, so this seems to be the LM after "
                 f"training. Give the LM before training{_before(folder)}, or keep this LM with --set merged=true"
@@ -360,7 +360,7 @@ def meant(name: str, merged: bool | None, base: str | None = None, trusted: bool
 
 
 def _before(folder: Path) -> str:
-    """The LM that a model card names as the one before, in brackets; empty if there is none."""
+    """Return the base model that a model card names, in brackets; empty if there is none."""
     card = folder / "README.md"
     found = _CARD.search(card.read_text("utf-8", "replace")[:100_000]) if card.is_file() else None
     return "" if found is None else f" ({found[1]}, as its README.md says)"
@@ -379,7 +379,7 @@ class Checkpoint(NamedTuple):
 
 
 def checkpoints_in(folder: Path) -> dict[int, Path]:
-    """The folders ``checkpoint-STEP`` of a folder by their steps, ascending."""
+    """Return the folders ``checkpoint-STEP`` in a folder by step, ascending."""
     found = {
         int(match[1]): path
         for path in (folder.iterdir() if folder.is_dir() else ())
@@ -389,15 +389,15 @@ def checkpoints_in(folder: Path) -> dict[int, Path]:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint of most steps in a folder; None if there is none."""
+    """Return the checkpoint with the most steps in a folder; None if there is none."""
     return next(reversed(checkpoints_in(folder).values()), None)
 
 
 def trainer_checkpoints(folder: Path) -> tuple[Checkpoint, ...]:
-    """All checkpoints of the run that a folder belongs to, in the order of training; none for other folders.
+    """Return the checkpoints of the run that a folder belongs to, in the order of training; none for other folders.
 
-    The folder is the trainer's output, or one of its checkpoints: those up to this one. The rate of each is the mean
-    of those that the trainer logged since the one before.
+    The folder is the trainer's output, or one of its checkpoints, after which later checkpoints do not count. Each
+    checkpoint's rate is the mean of the rates that the trainer logged since the checkpoint before.
     """
     found = checkpoints_in(folder)
     if not found and folder in checkpoints_in(folder.parent).values():
@@ -412,7 +412,7 @@ def trainer_checkpoints(folder: Path) -> tuple[Checkpoint, ...]:
 
 
 def _mean_rate(rates: dict[int, float], begin: int, end: int, path: Path) -> float:
-    """Mean of the rates logged in steps ``begin + 1`` to ``end``."""
+    """Return the mean of the rates that were logged in steps ``begin + 1`` to ``end``."""
     between = [rate for step, rate in rates.items() if begin < step <= end]
     if not between:
         raise ConfigError(
@@ -423,7 +423,7 @@ def _mean_rate(rates: dict[int, float], begin: int, end: int, path: Path) -> flo
 
 
 def _logged_rates(path: Path) -> dict[int, float]:
-    """Learning rates that a trainer logged, by their steps."""
+    """Read the learning rates that a trainer logged, by step."""
     try:
         state: Any = json.loads(path.read_bytes())
         lines = state["log_history"]

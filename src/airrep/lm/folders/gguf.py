@@ -1,4 +1,4 @@
-"""GGUF files as target LMs, read once into the cache; where matrices lie."""
+"""Read GGUF files as target LMs, once, into the cache."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 
 PLACES = "blocks.json"
-"""File of a folder that says where weights are, which it lacks itself."""
+"""File in an LM's folder that says where in a GGUF file the matrices lie."""
 
 _MATRIX = 2  # dimensions of a weight that stays in the file
 _UNKNOWN = (ImportError, AttributeError, NotImplementedError, TypeError, ValueError, KeyError)
-"""Errors where transformers has not the names by which it is asked, or not for a type of LM."""
+"""Errors if transformers lacks functions that are used here, or does not support a type of LM."""
 
 
 class Place(NamedTuple):
     """A matrix in a GGUF file."""
 
     type: str
-    """As gguf names it: Q4_K, F16, …"""
+    """Name of the type in gguf: Q4_K, F16, …"""
     offset: int
-    """Where it begins, in bytes."""
+    """First byte of the matrix in the file."""
     rows: int
     row_bytes: int
     width: int
-    """Numbers of a row."""
+    """Numbers in a row."""
     order: list[int] | None
-    """The file's row of each row of the model's weight; None: they are in the same order."""
+    """The file's row for each row of the model's weight; None if the order is the same."""
 
 
 def read_places(folder: Path) -> tuple[Path, dict[str, Place]] | None:
-    """The GGUF file, and the places of weights by their names; None where a folder has no such table."""
+    """Return the GGUF file and the places of weights by name; None if a folder has no :data:`PLACES`."""
     path = folder / PLACES
     if not path.is_file():
         return None
@@ -55,9 +55,9 @@ def read_places(folder: Path) -> tuple[Path, dict[str, Place]] | None:
 def write_places(file: Path, out: Path) -> bool:
     """Write an LM's configuration, the places of its matrices in a GGUF file, and its other weights as float32.
 
-    transformers knows the names, and what the file's writer did to some weights; it is asked for one after another. A
-    matrix stays in the file if that is nothing, or another order of rows. False, and nothing is written, for types of
-    LMs that it reads in some other way.
+    transformers converts each tensor of the file to a weight of the model. A matrix stays in the file if the conversion
+    changes at most the order of its rows. Return False, and write nothing, for types of LMs that transformers reads in
+    another way.
     """
     try:
         config, places, plain = _read(file)
@@ -79,13 +79,13 @@ def _read(file: Path) -> "tuple[Any, dict[str, Place], dict[str, np.ndarray]]":
     gguf, library = import_module("gguf"), import_module("transformers.modeling_gguf_pytorch_utils")
     reader = gguf.GGUFReader(file)
     if reader.byte_order == "S":
-        raise NotImplementedError  # numbers are the other way round than this machine has them
+        raise NotImplementedError  # another byte order than this machine's
     config = AutoConfig.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     kind = library.read_field(reader, "general.architecture")[0]
     if {kind, config.model_type}.isdisjoint(library.GGUF_SUPPORTED_ARCHITECTURES):
-        raise NotImplementedError  # of the library's other loader
+        raise NotImplementedError  # transformers has another loader for these
     processor = library.TENSOR_PROCESSORS.get(kind, library.TensorProcessor)(config=config.to_dict())
     names: Mapping[str, str] = library.get_gguf_hf_weights_map(model, processor)
     places: dict[str, Place] = {}
@@ -109,9 +109,9 @@ def _read(file: Path) -> "tuple[Any, dict[str, Place], dict[str, np.ndarray]]":
 
 
 def _order(processor: Any, tensor: Any) -> "Rows | None":
-    """The file's row of each row of the model's weight; None for tensors that do not stay in the file.
+    """Return the file's row for each row of the model's weight; None for tensors that do not stay in the file.
 
-    transformers is given numbers of rows, and of columns, in place of weights.
+    To find the order, transformers converts row numbers, and column numbers, in place of weights.
     """
     if len(tensor.shape) != _MATRIX:
         return None
@@ -136,13 +136,13 @@ def _order(processor: Any, tensor: Any) -> "Rows | None":
 
 _ENDING = ".gguf"
 _PACKAGES = ("gguf", "accelerate")
-_PROJECTOR = "mmproj"  # of images, beside the LM of a model that sees
+_PROJECTOR = "mmproj"  # beside the LM of a model that reads images
 _SCALED = "gpt-oss."  # the only type whose scaling transformers reads
 _NAMED = 5
 
 
 def gguf_of(name: str, path: Path) -> Path | None:
-    """The GGUF file that a path is, or the only one of a folder without weights in safetensors; None if it has none."""
+    """Return the GGUF file at a path, or the only one in a folder without safetensors weights; None without one."""
     if path.is_file():
         return path if path.suffix == _ENDING else None
     if not path.is_dir() or any(path.glob("*.safetensors")) or (path / "adapter_config.json").is_file():
@@ -157,11 +157,11 @@ def gguf_of(name: str, path: Path) -> Path | None:
 
 
 def unpacked(name: str, file: Path) -> Path:
-    """A folder of the cache with what a GGUF file holds: configuration, tokenizer, chat template, and weights.
+    """Return a folder of the cache with a GGUF file's configuration, tokenizer, chat template, and weights.
 
-    Matrices stay in the file: a table says where they are (:func:`airrep.lm.folders.gguf.write_places`). All else,
-    and all weights of LMs that transformers reads in some other way, lies there as float32. The folder is made when it
-    is first needed, and found again as long as the file stays as it is.
+    Matrices stay in the file, and a table says where they are (:func:`airrep.lm.folders.gguf.write_places`). Other
+    weights, and all weights of LMs that transformers reads in another way, are in the folder as float32. The folder is
+    made at first use, and found again until the file changes.
     """
     need(f"lm {name}", "lm", *LM)
     import transformers
@@ -191,7 +191,7 @@ def _unpack(name: str, file: Path, out: Path) -> None:
     if not kept:
         _convert(name, file, out)
     config = json.loads((out / "config.json").read_bytes())
-    config.pop("quantization_config", None)  # of the file; these weights are plain, or in the table
+    config.pop("quantization_config", None)  # it describes the file; these weights are plain, or in the table
     (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True), "utf-8")
 
 
@@ -201,7 +201,7 @@ def _convert(name: str, file: Path, out: Path) -> None:
     import transformers
     from transformers import AutoModelForCausalLM
 
-    plain = getattr(transformers, "GgufConfig", None)  # of later versions, which leave weights quantised otherwise
+    plain = getattr(transformers, "GgufConfig", None)  # later versions keep weights quantised without it
     with _reading(name):
         model, report = AutoModelForCausalLM.from_pretrained(
             file.parent,
@@ -211,15 +211,15 @@ def _convert(name: str, file: Path, out: Path) -> None:
             output_loading_info=True,
             **({} if plain is None else {"quantization_config": plain(dequantize=True)}),
         )
-        absent = sorted(report["missing_keys"])  # transformers draws such weights at random
+        absent = sorted(report["missing_keys"])  # transformers would draw these at random
         if absent:
             raise ConfigError(f"lm {name}: lacks {len(absent)} weights; the first is {absent[0]}. Give another file.")
-        model.hf_quantizer = None  # by which transformers holds the weights to be quantised still, and writes none
+        model.hf_quantizer = None  # else transformers takes the weights for quantised, and writes none
         model.save_pretrained(out)
 
 
 def _check_rotation(name: str, file: Path) -> None:
-    """Refuse what rotates positions by factors of its own, which transformers passes over without a word."""
+    """Refuse files with RoPE scaling, which transformers ignores without a warning."""
     reader = import_module("gguf").GGUFReader(file)
     found = [tensor.name for tensor in reader.tensors if tensor.name.startswith(("rope_freqs", "rope_factors"))]
     found += [field for field in reader.fields if ".rope.scaling." in field and not field.startswith(_SCALED)]
@@ -232,13 +232,13 @@ def _check_rotation(name: str, file: Path) -> None:
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Read without progress bars; what goes wrong becomes a one-line ConfigError."""
+    """Read without progress bars; turn all errors into a one-line ConfigError."""
     try:
         with without_bars():
             yield
     except ConfigError:
         raise
-    except Exception as error:  # of parsers of a format with many forms
+    except Exception as error:  # the parsers raise errors of many types
         raise ConfigError(
             f"lm {name}: cannot be read as a GGUF file: {first_line(error)}. Give the LM that this file was made from."
         ) from error

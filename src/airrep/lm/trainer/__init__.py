@@ -2,5 +2,5 @@
 
 callback  A callback of transformers' Trainer that records steps and keeps checkpoints.
 record    The record of a training: losses and rows of each step, and jumps.
-training  Settings of fine-tunes, read from what trainers wrote; a pickle runs nothing.
+training  Read settings of fine-tunes from trainers' files, without running pickled code.
 """

@@ -22,18 +22,18 @@ from airrep.runtime.publishing import append_line, remove_leftovers, write_file
 from airrep.runtime.remote.places import here_only
 
 IGNORED = -100
-"""Label of a token that does not count."""
+"""Label of a token that the loss leaves out."""
 _PIECE = 1 << 24
-"""Logits that are taken at once: a batch may have 10^10, in half precision, and no copy of all of them fits."""
+"""Logits that are converted at a time: a batch may have 10^10 in half precision, too many for a copy."""
 
 
 class RowLoss(NamedTuple):
     """Loss of a row in a step."""
 
     loss: float | None
-    """Mean over the tokens of the row that count, nats; None where it is not known, or none counts."""
+    """Mean over the row's tokens that count, in nats; None if it is unknown, or if no token counts."""
     tokens: int
-    """How many count."""
+    """Number of the row's tokens that count."""
 
 
 UNKNOWN = RowLoss(None, 0)
@@ -48,7 +48,7 @@ class RowLosses:
         self._batches: list[tuple[int, _Summed | None]] = []
 
     def __call__(self, model: torch.nn.Module, _: Any, inputs: Mapping[str, Any], output: Any) -> None:
-        """Note a pass of a training; its numbers stay on the device until they are asked for."""
+        """Note a training pass; its losses stay on the device until :meth:`take`."""
         if not (model.training and torch.is_grad_enabled()):
             return
         labels: Any = inputs.get("labels")
@@ -60,13 +60,13 @@ class RowLosses:
             self._passes.append(None)
 
     def end_batch(self, rows: int) -> None:
-        """Say that the passes since the last batch were of so many rows; several passes do not tell their losses."""
+        """End a batch of *rows* rows; their losses are known only if the batch took a single pass of all rows."""
         passes, self._passes = self._passes, []
         known = passes[0] if len(passes) == 1 else None
         self._batches.append((rows, known if known is not None and len(known[0]) == rows else None))
 
     def take(self) -> list[RowLoss]:
-        """The losses of all rows since this was last asked, in order."""
+        """Return the losses of all rows since the last call, in order."""
         batches, self._batches = self._batches, []
         found: list[RowLoss] = []
         for rows, known in batches:
@@ -79,10 +79,10 @@ class RowLosses:
 
 
 def summed_losses(logits: torch.Tensor, labels: torch.Tensor, *, shifted: bool) -> _Summed:
-    """Cross-entropy of each row, summed over the tokens that count, and how many these are, ``(rows,)`` float32 each.
+    """Return each row's cross-entropy, summed over tokens that count, and their number, ``(rows,)`` float32 each.
 
-    *logits* ``(rows, tokens, words)``, *labels* ``(rows, tokens)``; *shifted*: a place's logits are of the next token.
-    No value is asked for, so an accelerator need not wait.
+    *logits* ``(rows, tokens, words)``, *labels* ``(rows, tokens)``; *shifted*: logits predict the token after theirs.
+    No value is read, so an accelerator need not wait.
     """
     if shifted:
         logits, labels = logits[:, :-1], labels[:, 1:]
@@ -98,7 +98,7 @@ def summed_losses(logits: torch.Tensor, labels: torch.Tensor, *, shifted: bool) 
 
 
 def _is_causal(model: torch.nn.Module) -> bool:
-    """False for models whose logits are of the token at their own place; adapters of peft are as their base."""
+    """False for models whose logits predict the token at their own place; models of peft count as their base."""
     peft: Any = getattr(model, "get_base_model", None)
     inner = model if peft is None else peft()
     config = getattr(inner, "config", None)
@@ -106,21 +106,21 @@ def _is_causal(model: torch.nn.Module) -> bool:
 
 
 class RecordedBatches:
-    """A batch sampler that remembers what it yields, in order; all else is that of the one inside.
+    """A batch sampler that remembers the batches that it yields, in order; it wraps the sampler *inside*.
 
-    A data loader asks it in this process, whatever its workers do, and ahead of the step that uses a batch: so what it
-    yielded waits here until :meth:`next_rows` takes it.
+    A data loader reads the sampler in this process, whatever its workers do, and ahead of the step that uses a batch.
+    So the rows of a batch wait here until :meth:`next_rows` takes them.
     """
 
     def __init__(self, inside: Iterable[list[int]], numbers: Any = None) -> None:
-        """*numbers* of the rows in the data as they were given, if the trainer left some out or moved them."""
+        """Take *numbers*, each row's number in the given data, if the trainer left rows out or moved them."""
         self.inside = inside
         self.numbers = numbers
         self._waiting: deque[list[int]] = deque()
         self._skip = 0
 
     def __iter__(self) -> Iterator[list[int]]:
-        self._waiting.clear()  # of an epoch that ended early
+        self._waiting.clear()  # batches of an epoch that ended early
         skip, self._skip = self._skip, 0
         for number, batch in enumerate(self.inside):
             if number >= skip:  # a resumed trainer asks for these and drops them
@@ -139,46 +139,46 @@ class RecordedBatches:
         return getattr(self.inside, name)
 
     def skip(self, count: int) -> None:
-        """Leave out the first batches of the next pass."""
+        """Do not remember the first *count* batches of the next pass."""
         self._skip = count
 
     def next_rows(self) -> list[int]:
-        """Rows of the batch that was used next; none if it is not known."""
+        """Return the rows of the next batch that was used; empty if they are unknown."""
         return self._waiting.popleft() if self._waiting else []
 
 
 def record_batches(loader: Any) -> RecordedBatches | None:
     """Let a data loader record its batches; None if it reads a stream, whose rows have no numbers.
 
-    trl maps a data set, which keeps its rows and their order, and then drops some and may shuffle the others. datasets
-    holds both as a list of rows that are left.
+    trl maps a data set, which keeps its rows and their order, and then drops some rows and may shuffle the others.
+    datasets stores both changes as a list of the rows that are left.
     """
-    while hasattr(loader, "base_dataloader"):  # accelerate puts one around another, which does the work
+    while hasattr(loader, "base_dataloader"):  # accelerate wraps the loader that does the work
         loader = loader.base_dataloader
     batches = getattr(loader, "batch_sampler", None)
     if batches is None or isinstance(getattr(loader, "dataset", None), IterableDataset):
         return None
-    if isinstance(batches, RecordedBatches):  # training began anew, with a smaller batch say
+    if isinstance(batches, RecordedBatches):  # training began again, for example with a smaller batch
         return batches
     found = RecordedBatches(batches, given_rows(loader.dataset))
-    object.__setattr__(loader, "batch_sampler", found)  # DataLoader forbids it, as another order could result
+    object.__setattr__(loader, "batch_sampler", found)  # DataLoader forbids a new sampler, but the order stays
     return found
 
 
 def given_rows(dataset: Any) -> np.ndarray | None:
-    """For each row of a data set of datasets, its row in the table that it was filtered or shuffled from; None: equal.
+    """Return each row's number in the table that a data set was filtered or shuffled from; None if no row moved.
 
     Example:
         >>> import datasets
         >>> given_rows(datasets.Dataset.from_dict({"a": [1, 2, 3]}).filter(lambda row: row["a"] > 1)).tolist()
         [1, 2]
     """
-    left = getattr(dataset, "_indices", None)  # nothing public tells it
+    left = getattr(dataset, "_indices", None)  # no public name has it
     return None if left is None else np.asarray(left.column(0).to_numpy())
 
 
 def rows_given(dataset: Any) -> int | None:
-    """Rows of the table that a data set was filtered from; None where it has no length."""
+    """Return the number of rows in the table that a data set was filtered from; None if it has no length."""
     if given_rows(dataset) is not None:
         return len(dataset.data)
     return len(dataset) if hasattr(dataset, "__len__") else None
@@ -188,7 +188,7 @@ _ROWS_TOLD = 10
 
 
 class AttributionCallback(TrainerCallback):  # type: ignore[misc]
-    """Records what each step of a ``Trainer`` saw and lost; lets it save checkpoints for gradient methods.
+    """Records the rows and the loss of each step of a ``Trainer``; lets it save checkpoints for gradient methods.
 
     Works in ``transformers.Trainer`` and its subclasses, such as trl's ``SFTTrainer``. It does not change the training.
     With ``logging_steps=1`` each step has its own loss. With a larger value, several steps share the mean that the
@@ -197,11 +197,11 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
     Args:
         out: folder of the record; :func:`airrep.open` reads it. Must be empty, or hold the record of
             the run that is resumed.
-        checkpoints: how many checkpoints the trainer saves, at even distances, the last at the end; 0 leaves saving to
-            its own arguments. ``--lm OUTPUT_DIR --set checkpoints=all`` reads them.
-        replace: whether a record of another run may be replaced.
-        row_losses: whether the loss of each row is recorded, so that a jump names the rows that made it. It takes one
-            more look at the logits of a step, and little memory.
+        checkpoints: number of checkpoints that the trainer saves, at even distances, the last one at the end; 0 leaves
+            saving to the trainer's arguments. ``--lm OUTPUT_DIR --set checkpoints=all`` reads them.
+        replace: replace a record of another run.
+        row_losses: record the loss of each row, so that a jump names the rows that caused it. Each step then reads its
+            logits once more, with little extra memory.
 
     Raises:
         ConfigError: when training begins: *out* holds something else, or the trainer would delete checkpoints.
@@ -231,7 +231,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         self._saved_at: set[int] = set()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Open the record, and let the data loader tell its rows."""
+        """Open the record, and let the data loader record its rows."""
         self._plan_checkpoints(args, state)
         rank = int(getattr(args, "process_index", 0))
         loader = kwargs.get("train_dataloader")
@@ -247,7 +247,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
             self._tell_rows(args, getattr(loader, "dataset", None))
 
     def _tell_rows(self, args: Any, dataset: Any) -> None:
-        """Say where the numbers of rows are not those of the data that the trainer was given, or rows were dropped."""
+        """Print a note if recorded row numbers are not those of the given data, or if the trainer dropped rows."""
         given = rows_given(dataset)
         if getattr(args, "packing", False):
             _tell(f"{self.out}: the trainer packs rows, so recorded row numbers are those of packs, not of your data")
@@ -258,17 +258,17 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
             )
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note the rows of a batch whose gradient is added to that of the next."""
+        """Note the rows of a batch whose gradient is accumulated with the next batch's."""
         self._note_rows()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note the rows of a step's last batch; save a checkpoint if its time has come."""
         self._note_rows()
         if state.global_step in self._saved_at:
-            control.should_save = control.should_log = True  # a checkpoint is weighed by the rate logged before it
+            control.should_save = control.should_log = True  # a checkpoint is weighted by the rate logged before it
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Write what the trainer logs of the steps since it last did."""
+        """Record what the trainer logs about the steps since its last log."""
         if not logs or "loss" not in logs or self._file is None or state.global_step < self._first:
             return
         losses = self._passes.take()
@@ -285,10 +285,10 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         self._rows, self._first = [], state.global_step + 1
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Say where the loss jumped."""
+        """Print where the loss jumped."""
         written, self._file = self._file, None  # another training is another record
         self._watch(None)
-        _told_by_first(None)  # others may still write their last entry
+        _told_by_first(None)  # other processes may still write their last entry
         if int(getattr(args, "process_index", 0)) or written is None:
             return
         about = json.loads((self.out / ABOUT).read_bytes())
@@ -306,7 +306,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         )
 
     def _watch(self, model: Any) -> None:
-        """Read the losses of rows from a model's passes; from those of None no longer."""
+        """Read the losses of rows from a model's passes; stop if *model* is None."""
         if self._hook is not None:
             self._hook.remove()
         self._hook, self._passes = None, RowLosses()
@@ -345,7 +345,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         }
 
     def _open(self, step: int, rank: int, about: dict[str, Any]) -> None:
-        """Make the folder, or go on with the record in it from a step on; each process has a file of its own."""
+        """Make the folder, or continue the record in it after a *step*; each process has a file of its own."""
         problem = self._prepare(step, about) if rank == 0 else None
         problem = _told_by_first(problem)  # no process may touch what the first one refuses
         if problem is not None:
@@ -357,7 +357,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
             raise self._unwritten(error) from error
 
     def _prepare(self, step: int, about: dict[str, Any]) -> Exception | None:
-        """Let the first process make the folder; what is wrong, if something is."""
+        """Make the folder, in the first process; return the error if that fails."""
         begun_here = self._file is not None
         try:
             used = self.out.is_dir() and any(self.out.iterdir())
@@ -366,7 +366,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
             self.out.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.out)
             for rank, file in rank_files(self.out).items():
-                if rank >= about["world_size"]:  # of a training by more processes
+                if rank >= about["world_size"]:  # left by a training with more processes
                     write_file(file, b"".join(steps_until(file, step)))
             self._write_about(about)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -381,7 +381,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def _skipped(args: Any, state: Any, loader: Any) -> int:
-    """Batches at the head of a resumed epoch that the trainer asks for and drops."""
+    """Return how many batches at the start of a resumed epoch the trainer reads and drops."""
     if state.global_step == 0 or args.ignore_data_skip:
         return 0
     several = args.gradient_accumulation_steps
@@ -390,7 +390,7 @@ def _skipped(args: Any, state: Any, loader: Any) -> int:
 
 
 def _told_by_first(problem: Exception | None) -> Exception | None:
-    """Wait for all processes, then take the first one's value; a lone process keeps its own."""
+    """Wait for all processes, then return the first one's *problem*; a lone process returns its own."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return problem
     dist.barrier()
@@ -400,7 +400,7 @@ def _told_by_first(problem: Exception | None) -> Exception | None:
 
 
 def _loss_of(logs: Mapping[str, Any], rows: Iterable[RowLoss]) -> float:
-    """The loss that a trainer logged; NaN where it left losses out that are no numbers, and logged the others, or 0."""
+    """Return the loss that a trainer logged; NaN if it left out losses that are not finite, or logged 0 for them."""
     broken = any(row.loss is not None and not math.isfinite(row.loss) for row in rows)
     dead = not logs["loss"] and not math.isfinite(logs.get("grad_norm") or 0.0)
     return math.nan if broken or dead else float(logs["loss"])

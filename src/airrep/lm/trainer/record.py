@@ -12,8 +12,8 @@ from airrep.errors import ArtifactError, ConfigError
 
 ABOUT = "record.json"
 FORMAT = 1
-_MAD = 1.4826  # of normal values, the standard deviation is so many times the median absolute deviation
-_LEAST_SPREAD = 1e-3  # of the expected loss: below, rounding would count as a jump
+_MAD = 1.4826  # standard deviation of normal values, divided by their median absolute deviation
+_LEAST_SPREAD = 1e-3  # share of the expected loss; with less, rounding would count as a jump
 _FEWEST = 5
 
 
@@ -24,40 +24,40 @@ class LoggedStep:
     first: int
     """First optimizer step, from 1."""
     last: int
-    """Last step; the same where ``logging_steps`` is 1."""
+    """Last step; equal to *first* if ``logging_steps`` is 1."""
     loss: float
-    """Mean training loss that the trainer logged for them."""
+    """Mean training loss that the trainer logged for these steps."""
     learning_rate: float | None
-    """Learning rate that it logged."""
+    """Learning rate that the trainer logged."""
     rows: tuple[int, ...]
     """Rows of the trainer's data set that these steps saw, from 0; empty for a stream."""
     row_losses: tuple[float | None, ...] = ()
-    """Mean loss of each row's tokens that count, nats, as it was before the step; None, or empty, where unknown."""
+    """Mean loss of each row's tokens that count, in nats, before the step; None, or no entries, if unknown."""
     tokens: tuple[int, ...] = ()
-    """How many tokens of each row count."""
+    """Number of each row's tokens that count."""
 
 
 @dataclass(frozen=True)
 class Jump:
-    """Steps whose loss is far above that of the steps before."""
+    """Steps whose loss is far above the losses of the steps before."""
 
     first: int
     last: int
     loss: float
     expected: float
-    """Median loss of what was logged before."""
+    """Median of the losses that were logged before."""
     deviations: float
-    """(loss − expected) / (1.4826 · median absolute deviation) of what was logged before."""
+    """(loss − expected) / (1.4826 · median absolute deviation of the losses that were logged before)."""
     rows: tuple[int, ...]
-    """The rows of these steps; where their losses are known, those first that lifted the loss most."""
+    """Rows of these steps; if their losses are known, rows that raised the loss most come first."""
     row_losses: tuple[float | None, ...] = ()
-    """The loss of each of these rows, as :attr:`LoggedStep.row_losses`."""
+    """Loss of each of these rows, as in :attr:`LoggedStep.row_losses`."""
     shares: tuple[float, ...] = ()
-    """Share of the jump that each of these rows made: tokens · (its loss − expected), over the sum of all rows."""
+    """Share of the jump that each of these rows caused: tokens · (its loss − expected), over the sum of all rows."""
 
     @classmethod
     def of(cls, step: LoggedStep, expected: float, deviations: float) -> "Jump":
-        """The jump of a step, its rows in order of what they did."""
+        """Make the jump of a step; its rows are ordered by how much they raised the loss."""
         jump = cls(step.first, step.last, step.loss, expected, deviations, step.rows)
         if not step.row_losses:
             return jump
@@ -73,7 +73,7 @@ class Jump:
         )
 
     def rows_text(self, most: int) -> str:
-        """Its first rows in a line, with what is known of them; empty for a stream."""
+        """Return the first *most* rows in a line, with losses and shares if known; empty for a stream."""
         told = []
         for place, row in enumerate(self.rows[:most]):
             loss = self.row_losses[place] if self.row_losses else None
@@ -83,7 +83,7 @@ class Jump:
 
 
 def _lift(loss: float | None, tokens: int, expected: float) -> float:
-    """By how much a row lifted the sum of losses; one that is no number lifts it beyond all others."""
+    """Return by how much a row raised the sum of losses; infinity if its loss is not finite."""
     if loss is None:
         return 0.0
     return tokens * (loss - expected) if math.isfinite(loss) else math.inf
@@ -96,17 +96,17 @@ class TrainingRecord:
     path: Path
     """Folder of the record."""
     about: Mapping[str, Any]
-    """Facts of the training: examples, batch size, world size, versions; whether it ended."""
+    """Facts of the training: examples, batch size, world size, versions; ``ended_at`` if it ended."""
     steps: tuple[LoggedStep, ...]
 
     def __repr__(self) -> str:
         return f"TrainingRecord({self.path}: {len(self.steps):,} entries, {len(self.jumps()):,} jumps)"
 
     def jumps(self, deviations: float = 4.0, window: int = 20) -> list[Jump]:
-        """Steps whose loss jumped, the largest jump first.
+        """Return the steps whose loss jumped, the largest jump first.
 
-        A loss jumps where it is more than *deviations* robust deviations above the median of the *window* entries
-        before it; the first five are never judged.
+        A loss jumps if it is more than *deviations* robust deviations above the median of the *window* entries before
+        it. The first five entries never count as jumps.
         """
         if not (deviations > 0 and window >= _FEWEST):
             raise ConfigError(f"jumps: deviations must be above 0, and window at least {_FEWEST}. Change the values.")
@@ -123,12 +123,12 @@ class TrainingRecord:
         return sorted(found, key=lambda jump: -jump.deviations)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Each entry as JSON values."""
+        """Return each entry as a dict of JSON values."""
         return [asdict(step) for step in self.steps]
 
 
 def _level(losses: list[float]) -> tuple[float, float]:
-    """Median and robust deviation of losses, those that are no numbers left out."""
+    """Return median and robust deviation of the losses that are finite."""
     good = [loss for loss in losses if math.isfinite(loss)] or [0.0]
     expected = statistics.median(good)
     spread = _MAD * statistics.median(abs(loss - expected) for loss in good)
@@ -138,7 +138,7 @@ def _level(losses: list[float]) -> tuple[float, float]:
 def read_training_record(folder: str | Path) -> TrainingRecord:
     """Read what :class:`airrep.AttributionCallback` recorded; rows of several processes are put together.
 
-    A last line that was cut off, by a kill, is left out.
+    A last line that was cut off, by a kill for example, is left out.
     """
     place = Path(folder)
     try:
@@ -153,15 +153,15 @@ def read_training_record(folder: str | Path) -> TrainingRecord:
 
 
 def rank_files(folder: Path) -> dict[int, Path]:
-    """The files of steps in a record, by the number of the process that wrote each, ascending."""
+    """Return the files of steps in a record, by the number of the process that wrote them, ascending."""
     found = (path.name.removeprefix("steps-").removesuffix(".jsonl") for path in folder.glob("steps-*.jsonl"))
     return {rank: folder / f"steps-{rank}.jsonl" for rank in sorted(int(name) for name in found if name.isdecimal())}
 
 
 def _merged(ranks: list[list[dict[str, Any]]], processes: int) -> list[LoggedStep]:
-    """Entries of all processes by their steps; those at the end that some process did not write are left out.
+    """Merge the entries of all processes by step; leave out entries at the end that some process did not write.
 
-    A training that was resumed by more or fewer processes has entries of both numbers.
+    A training that was resumed by more or fewer processes has entries of both numbers of processes.
     """
     if not ranks:
         return []
@@ -178,7 +178,7 @@ def _whole_lines(path: Path) -> list[bytes]:
 
 
 def _together(parts: list[dict[str, Any]]) -> LoggedStep:
-    """One entry of all processes: each logged the same mean loss, and has rows of its own."""
+    """Merge one entry of all processes: each process logged the same mean loss, but its own rows."""
     first = parts[0]
     rows, losses, tokens = (
         tuple(one for part in parts for one in part.get(name, ())) for name in ("rows", "row_losses", "tokens")
@@ -188,5 +188,5 @@ def _together(parts: list[dict[str, Any]]) -> LoggedStep:
 
 
 def steps_until(path: Path, step: int) -> list[bytes]:
-    """Lines of a file of entries up to a step, for going on from there."""
+    """Return the lines of a file of entries up to a step, after which a resumed training adds lines."""
     return [line for line in _whole_lines(path) if json.loads(line)["last"] <= step] if path.exists() else []

@@ -1,4 +1,4 @@
-"""Settings of fine-tunes, read from what trainers wrote; a pickle runs nothing."""
+"""Read settings of fine-tunes from trainers' files, without running pickled code."""
 
 import json
 import math
@@ -15,26 +15,26 @@ from airrep.runtime.tracking import is_number
 
 PICKLE = "training_args.bin"
 ARGUMENTS = ("args.json", "training_args.json", PICKLE)
-"""Files of all arguments, those first that say most: ms-swift's, one that a user wrote, transformers'."""
+"""Files with all arguments, the most complete first: ms-swift's, one that a user wrote, transformers'."""
 KIND = "kind of arguments"
-"""Key under which the class of pickled arguments stands."""
+"""Key of the class of pickled arguments."""
 _TELLING = ("learning_rate", "num_epochs", "num_train_epochs")
 _YAML = (".yaml", ".yml")
 _MOST_BYTES, _MOST_STATE_BYTES = 2**22, 2**28
 
 
 class Written(NamedTuple):
-    """Files found of one training; a missing part is empty."""
+    """Contents of the files of one training; a missing part is empty."""
 
     path: Path
-    """The file of the arguments, else of the state, else of the adapters; what was given if there is none."""
+    """File of the arguments, else of the state, else of the adapters; the given path if there is none."""
     arguments: Mapping[str, Any]
     state: Mapping[str, Any]
     adapters: Mapping[str, Any]
 
 
 def find_written(path: Path) -> Written:
-    """Read what a trainer wrote into a folder, into its last checkpoint and around it; or one file of it."""
+    """Read what a trainer wrote into a folder, its last checkpoint and the folder around it; or read one file."""
     if path.is_dir():
         return _of_files(path, list(_files(path)))
     if not path.is_file():
@@ -66,7 +66,7 @@ def _holds_mapping(file: Path) -> bool:
 
 
 def _of_files(path: Path, files: list[Path]) -> Written:
-    """The first of each kind among some files."""
+    """Read the first of each kind among some files."""
     parts: dict[str, Mapping[str, Any]] = {}
     sources: dict[str, Path] = {}
     for file in files:
@@ -90,7 +90,7 @@ def _kind(values: Mapping[str, Any]) -> str | None:
 
 
 def _values(file: Path) -> Mapping[str, Any]:
-    """The values of a file by name; empty for one of another kind."""
+    """Read the values of a file by name; empty for files of another kind."""
     if file.suffix == ".bin":
         return _unpickled(file)
     found = None
@@ -109,7 +109,7 @@ def _json(file: Path) -> Any:
 
 
 class _StandIn:
-    """An object of a pickle whose class is not looked up: its values, and nothing that runs."""
+    """Stand-in for an object in a pickle: it keeps the object's values, and its class is never imported."""
 
     def __new__(cls, *values: Any) -> "_StandIn":
         made = super().__new__(cls)
@@ -118,10 +118,10 @@ class _StandIn:
 
 
 def _unpickled(file: Path) -> Mapping[str, Any]:
-    """The values of pickled arguments.
+    """Read the values of pickled arguments.
 
-    torch's reader of weights calls what it is allowed to alone, and each class that the pickle names, whatever it is,
-    is a stand-in here. So no code of the file, or that it names, runs.
+    torch's reader of weights calls only allowed classes, and each class that the pickle names is replaced by a
+    stand-in. So no code in the file, or named by it, runs.
     """
     need(str(file), "lm", "torch")
     import torch
@@ -146,7 +146,7 @@ def _unpickled(file: Path) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value without stand-ins: of an enumeration's member its value, of another object its parts."""
+    """Replace a stand-in: for a member of an enumeration by its value, for another object by a dict of its parts."""
     if not isinstance(value, _StandIn):
         return value
     parts = {name: _plain(part) for name, part in vars(value).items() if name != KIND}
@@ -171,7 +171,7 @@ _DEFAULTS = {
     "max_grad_norm": 1.0,
     "optim": "adamw_torch",
 }
-"""Defaults of transformers' TrainingArguments, for entries that a config leaves out; pickles and JSON have all."""
+"""Defaults of transformers' TrainingArguments, for entries that a YAML config leaves out; other files have all."""
 _AXOLOTL_NAMES = {
     "num_epochs": "num_train_epochs",
     "micro_batch_size": "per_device_train_batch_size",
@@ -186,18 +186,18 @@ _LEFT = (
     *("quant_bits", "lr_scheduler_kwargs", "cosine_min_lr_ratio", "cosine_constant_lr_ratio", "optim_args"),
     *("use_galore", "use_apollo", "use_badam", "use_dft_loss", "train_on_inputs", "train_on_prompt", "rl", "rlhf_type"),
 )
-"""Settings of a training that our fine-tunes have not, where they are in use."""
+"""Settings of trainers that airrep's fine-tunes lack; they are reported if they are in use."""
 _LEFT_OF_LORA = (
     *("lora_dropout", "use_dora", "peft_use_dora", "rank_pattern", "alpha_pattern", "modules_to_save"),
     *("lora_modules_to_save", "target_parameters", "lora_target_parameters", "layers_to_transform", "exclude_modules"),
 )
 _LENGTHS = ("max_length", "sequence_len", "cutoff_len", "max_seq_length")
 _KINDS = ("TrainingArguments", "SFTConfig", "AxolotlTrainingArguments", "AxolotlSFTConfig")
-"""Ends of the names of the classes of arguments whose loss is that of responses."""
+"""Endings of the names of argument classes for trainings on the loss of responses."""
 
 
 class LowRank(NamedTuple):
-    """Low-rank adapters as a trainer has them; scaled *by_root*, by alpha / √rank (rsLoRA), or by alpha / rank."""
+    """Low-rank adapters as a trainer sets them; scaled by alpha / √rank (rsLoRA) if *by_root*, else by alpha / rank."""
 
     rank: Any
     alpha: Any
@@ -206,7 +206,7 @@ class LowRank(NamedTuple):
 
 
 def as_transformers(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments with transformers' names and the trainer's defaults; none where nothing is said."""
+    """Return arguments under transformers' names, with the trainer's defaults; empty if there are no arguments."""
     given = {name: value for name, value in said.items() if value is not None}
     if not given or not ("num_epochs" in said or "base_model" in said):  # axolotl has these
         return {**_DEFAULTS, **given} if given else {}
@@ -219,7 +219,7 @@ def as_transformers(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lora_of(said: Mapping[str, Any], adapters: Mapping[str, Any]) -> LowRank | None:
-    """The low-rank adapters that were trained; None where all weights were, or where that is not told."""
+    """Return the low-rank adapters that were trained; None if all weights were trained, or if no file says."""
     if adapters.get("peft_type") == "LORA":
         rank, alpha, targets = (adapters.get(name) for name in ("r", "lora_alpha", "target_modules"))
         return LowRank(rank, alpha, targets, bool(adapters.get("use_rslora")))
@@ -278,7 +278,7 @@ def unfollowed(said: Mapping[str, Any], adapters: Mapping[str, Any]) -> Iterator
 
 _SCHEDULES = {"constant": "constant", "constant_with_warmup": "constant", "linear": "linear", "cosine": "cosine"}
 _ADAMW = ("adamw_torch", "adamw_hf", "adamw_apex", "adamw_anyprecision")
-"""Beginnings of the names of optimizers that are AdamW in full."""
+"""Beginnings of the names of optimizers that compute exactly AdamW."""
 _CLOSE = 0.05  # of an epoch
 
 
@@ -311,9 +311,9 @@ class TrainingRead:
 def read_training(path: str | Path) -> TrainingRead:
     """Read the settings that an LM was trained with, so that airrep's fine-tunes do the same.
 
-    A folder is that of transformers' Trainer, trl, axolotl, LLaMA-Factory or ms-swift: its ``training_args.bin`` (of
-    which no code runs), ``args.json``, YAML config, ``trainer_state.json`` and ``adapter_config.json`` count, also
-    those of its last checkpoint. A file is one of these.
+    *path* is the folder of transformers' Trainer, trl, axolotl, LLaMA-Factory or ms-swift, or one of its files:
+    ``training_args.bin`` (whose code is not run), ``args.json``, a YAML config, ``trainer_state.json`` or
+    ``adapter_config.json``. Files in the last checkpoint count too. ConfigError: no file has the learning rate.
 
     Example:
         >>> from airrep.lm.trainer.training import read_training
@@ -333,7 +333,7 @@ def read_training(path: str | Path) -> TrainingRead:
 def training_beside(lm: str) -> TrainingRead | None:
     """Read the files that trainers left beside the folder of an LM; None if there are none.
 
-    The learning rate may be missing, as adapters alone tell only their rank and place.
+    The learning rate may be missing, since adapters alone give only their rank, alpha and layers.
     """
     folder = settled(Path(lm))
     if not folder.is_dir() or not any((folder / name).is_file() for name in (*ARGUMENTS, STATE, ADAPTER_CONFIG)):
@@ -352,7 +352,7 @@ def _translated(written: Written) -> TrainingRead:
 
 
 class _Reader:
-    """Translates what was written, and notes what is left out."""
+    """Translates a trainer's settings, and notes what is left out."""
 
     def __init__(self, written: Written) -> None:
         self._written, self._said = written, as_transformers(written.arguments)
@@ -360,7 +360,7 @@ class _Reader:
         self.batch = ""
 
     def logged(self) -> dict[str, Any]:
-        """Settings from the trainer's state: the highest logged rate, the epochs, and the batch of one process."""
+        """Settings from the trainer's state: highest logged rate, schedule, epochs, and batch of one process."""
         state = self._written.state
         rates = _logged_rates(state)
         if not rates or max(rates.values()) <= 0:
@@ -417,7 +417,7 @@ class _Reader:
         return {"schedule": taken, "warmup_ratio": 0.0 if name == "constant" else self._warmup()}
 
     def _warmup(self) -> float:
-        """The share of the steps over which the rate rises; of a number of steps, where all are known."""
+        """Return the share of the steps over which the rate rises; 0 if only the number of these steps is known."""
         steps, ratio = self._number("warmup_steps"), self._number("warmup_ratio") if "warmup_ratio" in self._said else 0
         if ratio or steps < 1:
             return ratio or steps
@@ -436,7 +436,7 @@ class _Reader:
         return self._whole(known or 1.0)
 
     def _epochs_of_state(self) -> float | None:
-        """Epochs that the whole run has, from how far its state is."""
+        """Return the epochs of the whole run, from the progress in its state; None if it is unknown."""
         epoch, step, steps = (self._written.state.get(name) for name in ("epoch", "global_step", "max_steps"))
         return epoch * steps / step if all(map(is_number, (epoch, step, steps))) and step and epoch else None
 
@@ -454,7 +454,7 @@ class _Reader:
         return int(each * steps * at_once)
 
     def _devices(self) -> tuple[int, bool]:
-        """Number of devices that trained at once, and True if a file told it."""
+        """Return the number of devices that trained at once, and True if a file gives it."""
         state = self._said.get("distributed_state")
         told = state.get("num_processes") if isinstance(state, dict) else self._said.get("global_world_size")
         return max(1, _count(told)) * max(1, _count(self._said.get("_n_gpu"))), told is not None
@@ -463,7 +463,7 @@ class _Reader:
         return self._as_number(name, self._said[name])
 
     def _as_number(self, name: str, value: Any) -> float:
-        """A number, also as text: YAML takes 2e-4 for one."""
+        """Turn a value into a number; it may be text, since YAML reads 2e-4 as text."""
         try:
             number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError, OverflowError):
@@ -475,7 +475,7 @@ class _Reader:
 
 
 def _logged_rates(state: Mapping[str, Any]) -> dict[int, float]:
-    """Learning rates that a state has, by their steps."""
+    """Return the learning rates that a trainer's state has, by step."""
     lines = state.get("log_history")
     pairs: list[tuple[Any, Any]] = [
         (line.get("step"), line.get("learning_rate"))
@@ -486,7 +486,7 @@ def _logged_rates(state: Mapping[str, Any]) -> dict[int, float]:
 
 
 def _fall(rates: Mapping[int, float], state: Mapping[str, Any]) -> str:
-    """The schedule that logged rates are nearest to, from the highest one on."""
+    """Return the schedule that is nearest to the logged rates, from the highest rate on."""
     steps, peak = state.get("max_steps"), max(rates.values())
     first = max(step for step, rate in rates.items() if rate == peak)
     total = max(steps if isinstance(steps, int) else 0, *rates) - first + 1
