@@ -311,7 +311,7 @@ class Mirror:
         self._storage.put(self._folder, names)
 
     def finish(self) -> None:
-        """If the local folder is complete, upload :data:`LAST` and remove files at the URL that are not in the folder."""
+        """If the folder is complete, upload :data:`LAST`, and remove files at the URL that are not in the folder."""
         if self._storage is None or not self._holds(LAST):
             return
         self.push([LAST])
