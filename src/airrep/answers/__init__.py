@@ -1,9 +1,9 @@
 """Answers from scores: what taught an answer, what harms, leaks and mixes.
 
 audit      Evaluation items that the training data contain, or nearly contain.
-chance     Examples nearest to an answer, and to answers that no data taught.
+chance     Nearest examples of an answer, compared with those of answers that nothing taught.
 clean      Training examples that are likely wrong, repeated, odd or harmful; with reasons.
-copied     Words of an answer that the training data hold, one after another.
+copied     Word sequences of an answer that the training data hold.
 likeness/  How near examples are, by words and by meaning.
 mix        How to mix sources for a target: weights with intervals, and drawn examples.
 proof      The result of a proof: effects, their intervals, a sentence.

@@ -1,8 +1,8 @@
-"""Examples nearest to an answer, and to answers that no data taught.
+"""Nearest examples of an answer, compared with those of answers that nothing taught.
 
-airrep brings some made-up questions with answers of many kinds: invented people, places, recipes, sums, programs,
-several languages. No training data hold them, so the shares of what comes nearest to them in an index say how great a
-share comes by chance, by this method and in these data.
+The share of an example says how far its score lies on the way from the mean score (0) to the score of a copy of the
+answer (1). The package brings made-up questions and answers: invented people, places, recipes, sums and programs, in
+several languages. No data taught them, so the shares of their nearest examples show what arises by chance.
 """
 
 import json
@@ -32,23 +32,23 @@ TEXTS = Path(__file__).parents[1] / "data" / "outside.jsonl"
 STANDS_OUT, WEAK = 0.01, 0.05
 """Chances below which an example stands out, or is at least weak evidence."""
 COUNTED, ALIKE = 100, 0.7
-"""At most so many examples are counted whose share is at least this part of the greatest."""
+"""Count at most the first number of examples whose share is at least the second number times the greatest share."""
 MANY = 10
-"""So many alike are a pattern of the data."""
+"""This many examples with similar shares are a pattern of the data."""
 LEAST_SHARE = 1e-3
-"""Shares are taken to lie so far from 0 and 1 at least."""
+"""Shares are clipped to at least this and at most 1 minus this, so that their log odds are finite."""
 LEAST_DEVIATION = 0.4
-"""No index is sure of less, whatever so few texts say."""
+"""Least deviation of log odds: the few texts cannot show that an index varies less."""
 ROWS, GROWTH = 20_000, 0.35
-"""At most so many rows are asked about these texts; of ten times as many the nearest has log odds so much higher."""
+"""Most rows that are scored for these texts; each further factor of ten adds the second number to the log odds."""
 RARE = 0.25
-"""Chance of a share that ten alike make more of."""
+"""Ten similar examples count only if the chance of the first is at most this."""
 SHORTEST, LONGEST = 3, 300
-"""Letters of an answer, as far as its length counts."""
+"""Lengths of answers, in characters, are clipped to this range."""
 LEAST_CHANCE = 1e-4
-"""So few texts say nothing of lesser chances."""
+"""Least chance that is reported: the few texts cannot show a smaller one."""
 VERSION = 1
-"""Version of how the numbers are computed; others are not read."""
+"""Version of the computation; cached numbers of other versions are not read."""
 
 
 def kind_of(chance: float) -> Kind:
@@ -61,23 +61,23 @@ class Nearest:
     """The examples that come nearest to each of q answers."""
 
     rows: Rows
-    """``(q,)``: the row of the greatest share."""
+    """``(q,)``: the row with the greatest share."""
     shares: np.ndarray
-    """``(q,)``: its share."""
+    """``(q,)``: the greatest share."""
     tenth: np.ndarray
-    """``(q,)``: the tenth greatest share; of fewer rows, the least."""
+    """``(q,)``: the tenth greatest share; the least one if there are fewer rows."""
     alike: np.ndarray
-    """``(q,)``: how many rows come about as near."""
+    """``(q,)``: how many rows have at least 0.7 times the greatest share; no more than 100 are counted."""
     deviations: np.ndarray
-    """``(q,)``: how far its score, or contrast, lies above the mean of all rows."""
+    """``(q,)``: standard deviations by which the score, or contrast, of that row lies above the mean of all rows."""
     spread: Spread
-    """Shares of the scores, or contrasts, of all rows."""
+    """Mean and deviation of the scores, or contrasts, of all rows."""
 
 
 def nearest(index: Index, question: Question, asked: Asked, keep: Mask, ends: Ends | None = None) -> Nearest:
-    """The kept rows that come nearest to each answer; *asked* is all that the question has.
+    """Find the kept rows nearest to each answer; *asked* holds the answers and, after them, the better answers.
 
-    *ends* are both ends of its ranking where they are known, of a question without better answers.
+    *ends* are the ends of the rankings if they are known already; they are not used with better answers.
     """
     own = _own_scores(index, question, asked)[:, None]
     if question.better is not None:
@@ -88,7 +88,7 @@ def nearest(index: Index, question: Question, asked: Asked, keep: Mask, ends: En
 
 
 def _in_place(count: int, asked: Asked, keep: Mask, own: np.ndarray) -> Nearest:
-    """The rows that come nearest to answers and not to the better ones, behind them."""
+    """Find the rows nearest to each answer but not to its better answer; *asked* holds the answers first."""
     sample = [scores for _, scores in stream_scores(asked, evenly(keep, SAMPLE))]
     mean = np.concatenate(sample, axis=1).mean(axis=1, keepdims=True)
     moments, leaders = Moments(count), Leaders(count, COUNTED)
@@ -103,7 +103,7 @@ def _in_place(count: int, asked: Asked, keep: Mask, own: np.ndarray) -> Nearest:
 
 
 def _nearest(rows: Rows, shares: np.ndarray, values: np.ndarray, spread: Spread) -> Nearest:
-    """Return what is told of the first rows of each answer, ``(q, k)``, and of their scores, or contrasts."""
+    """Summarise the first rows of each answer, their shares, and their scores or contrasts, each ``(q, k)``."""
     first = shares[:, :1]
     alike = ((shares >= ALIKE * first) & (first > 0)).sum(axis=1)
     tenth = shares[:, min(MANY, shares.shape[1]) - 1]
@@ -111,7 +111,7 @@ def _nearest(rows: Rows, shares: np.ndarray, values: np.ndarray, spread: Spread)
 
 
 def _own_scores(index: Index, question: Question, asked: Asked) -> np.ndarray:
-    """Score a copy of each answer, as a training example, for the answer and for the better one, ``(e,)``."""
+    """Score a copy of each answer, as a training example: for the answer, and then for the better one, ``(e,)``."""
     attributor, answers = index.attributor, [one.whole for one in question.queries]
     copies = asked.over(InMemory.of(attributor, answers), attributor.name)
     own = np.concatenate([scores for _, scores in stream_scores(copies)], axis=1)
@@ -121,7 +121,7 @@ def _own_scores(index: Index, question: Question, asked: Asked) -> np.ndarray:
 
 
 def _share(scores: np.ndarray, mean: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """How far scores are on the way from the mean to a copy's; 0 where a copy would score no more than the mean."""
+    """Return (score − mean) / (own − mean), *own* being a copy's score; 0 where a copy scores no more than the mean."""
     width = own - mean
     apart = width > 1e-9 * (np.abs(own) + np.abs(mean))
     shares: np.ndarray = np.divide(scores - mean, width, out=np.zeros_like(scores), where=apart)
@@ -130,20 +130,20 @@ def _share(scores: np.ndarray, mean: np.ndarray, own: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares by their log odds: a normal distribution about a line in the logarithm of the answer's length.
+    """Normal distribution of the log odds of shares; its middle is linear in the logarithm of the answer's length.
 
-    A short answer, such as "Yes.", is more easily come near to than a long one.
+    Examples come near to a short answer, such as "Yes.", more easily than to a long one.
     """
 
     middle: float
     slope: float
     """At most 0."""
     deviation: float
-    """Deviation of the upper half, the half that counts."""
+    """Deviation of the upper half, which alone decides the chances."""
 
     @classmethod
     def of(cls, shares: np.ndarray, letters: np.ndarray) -> "Shares":
-        """The distribution about whose line some shares have their median and upper quantiles."""
+        """Fit the slope by least squares, and the middle and the deviation by the median and the upper quantiles."""
         odds = np.array([_log_odds(share) for share in shares.tolist()])
         sizes = np.array([_size(count) for count in letters.tolist()])
         slope = min(0.0, float(np.polyfit(sizes, odds, 1)[0]))
@@ -152,26 +152,26 @@ class Shares:
         return cls(round(middle, 4), round(slope, 4), round(deviation, 4))
 
     def chance(self, share: float, letters: int) -> float:
-        """Chance of a share as great as this one, for an answer of so many letters."""
+        """Return the chance of a share at least as great as this one, for an answer of *letters* characters."""
         above = _log_odds(share) - self.middle - self.slope * _size(letters)
         return max(LEAST_CHANCE, 0.5 * erfc(above / self.deviation / sqrt(2)))
 
 
 @dataclass(frozen=True)
 class Chances:
-    """Shares of what comes nearest to answers that nothing taught."""
+    """Distributions of the shares of the examples nearest to answers that nothing taught."""
 
     first: Shares
-    """Scores of the nearest example."""
+    """Share of the nearest example."""
     tenth: Shares
-    """Scores of the tenth nearest."""
+    """Share of the tenth nearest example."""
 
     def chance(self, first: float, tenth: float, letters: int) -> float:
-        """Chance of shares as great as these, for an answer of so many letters.
+        """Return the chance of shares at least as great as these, for an answer of *letters* characters.
 
-        Ten examples that come about as near are a pattern of the data even where the first is not near enough, since
-        of one such share some come by chance, of ten few. As words of a prompt alone can make ten alike, the first must
-        be rare too, and they make a verdict weak at most.
+        Ten examples with similar shares are a pattern of the data even if the first share alone is not rare enough: one
+        great share often arises by chance, ten seldom do. Since shared words of a prompt can make ten examples similar,
+        the first must be rather rare too, and ten alone never make a verdict better than weak.
         """
         found = self.first.chance(first, letters)
         if tenth < ALIKE * first or found > RARE:
@@ -180,12 +180,12 @@ class Chances:
 
 
 DIRECT = Chances(Shares(-1.8, -0.45, 1.0), Shares(-2.8, -0.4, 0.8))
-"""For methods that keep no features, whose scores of these texts would cost as much as many questions: about what whole
-gradients by EK-FAC beside text come to, on the careful side."""
+"""For methods that store no features, which would take long to score these texts: cautious values, near those measured
+with whole EK-FAC gradients together with text."""
 
 
 def chances_of(index: Index, *, contrast: bool) -> Chances | None:
-    """Measure the scores of answers that nothing taught, once for each index; None if it cannot score them."""
+    """Measure the shares for answers that nothing taught, once for each index; None if it cannot score new texts."""
     if is_direct(index.attributor):
         return DIRECT
     key = {"index": index.fingerprint, "texts": json_digest(_records()), "contrast": contrast, "version": VERSION}
@@ -193,9 +193,9 @@ def chances_of(index: Index, *, contrast: bool) -> Chances | None:
     with suppress(OSError, ValueError, TypeError, KeyError):
         value = json.loads(path.read_bytes())
         return Chances(Shares(**value["first"]), Shares(**value["tenth"]))
-    with suppress(ConfigError, DataError):  # methods that know their own queries alone
+    with suppress(ConfigError, DataError):  # raised by methods that score only queries that they know
         found = _measured(index, contrast)
-        with suppress(ArtifactError):  # a cache that cannot be written is none
+        with suppress(ArtifactError):  # work without a cache that cannot be written
             write_output(path, canonical_json(asdict(found)))
         return found
     return None

@@ -1,7 +1,7 @@
-"""Words of an answer that the training data hold, one after another.
+"""Word sequences of an answer that the training data hold.
 
-Words are compared in lower case, whatever signs and spaces stand between them. One pattern over Arrow's columns, which
-reads some hundred MB a second, finds the texts that may hold some; only these are cut into words.
+Words are compared in lower case; punctuation and spaces between them do not count. One regular expression over Arrow's
+columns, at some hundred MB a second, finds the texts that may match; only these texts are split into words.
 """
 
 import re
@@ -21,15 +21,15 @@ from airrep.index.index import Index
 from airrep.index.results.hits import Copied, CopyPlace, Hits
 
 LEAST, LEAST_SIGNS = 4, 8
-"""Words in a row that count as copied; signs, where each is a word of its own."""
+"""Least length of a copied stretch in words; in characters, for scripts without spaces between words."""
 TOLD, PLACES = 5, 20
-"""Copied stretches told of an answer, and places told of each."""
+"""Most copied stretches reported for an answer, and most places reported for each stretch."""
 STRETCHES = 48
-"""Stretches of an answer that are looked for by one pattern: RE2 keeps those of more in no state machine."""
+"""Stretches of an answer in one pattern: RE2 is slow on longer alternations."""
 READ = 20_000
-"""Texts of one kind that are cut into words at most; of more, the counts are a part."""
+"""Most prompts, and most responses, that are split into words; beyond this number counts are too low."""
 _BETWEEN = "[^a-z0-9_]+"
-"""Characters that may stand between two words in a text, and a few more."""
+"""Pattern for the characters between two words; it admits letters that are not ASCII too."""
 FIELDS: tuple[Field, ...] = ("prompt", "response")
 
 
@@ -49,29 +49,29 @@ class _Text(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A stretch of an answer's words that some text holds."""
+    """Half-open range of an answer's words that some text holds."""
 
     first: int
     last: int
 
 
 def copied(index: Index, answers: Sequence[Example], keep: Mask) -> list[tuple[Copied, ...]]:
-    """The longest stretches of each answer that training examples hold word for word, longest first.
+    """Find the longest stretches of each answer that training examples hold word for word, longest first.
 
-    Of an answer with a span those that touch it. *keep* are the rows that count, ``(n,)``.
+    For an answer with a span, only stretches that overlap the span count. *keep* ``(n,)`` marks the rows to search.
     """
     return [_Search(answer).copied(index, keep) for answer in answers]
 
 
 def with_copied(index: Index, found: Iterable[Hits], keep: Mask) -> tuple[Hits, ...]:
-    """Rankings, each with what its answer has word for word from the training data."""
+    """Add to each ranking the stretches of its answer that training examples hold word for word."""
     told = list(found)
     pairs = zip(told, copied(index, [hits.query for hits in told], keep), strict=True)
     return tuple(replace(hits, copied=own) for hits, own in pairs)
 
 
 class _Search:
-    """Looks for the words of one answer."""
+    """Search for the words of one answer."""
 
     def __init__(self, answer: Example) -> None:
         signs = unspaced(answer.response)
@@ -84,7 +84,7 @@ class _Search:
         self._windows: Mapping[tuple[str, ...], list[int]] = windows
 
     def copied(self, index: Index, keep: Mask) -> tuple[Copied, ...]:
-        """Return what is found, longest first."""
+        """Return the stretches that are found, longest first."""
         found: dict[_Held, dict[int, CopyPlace]] = defaultdict(dict)
         for row, field, text in self._candidates(index, keep):
             for held, start, stop in self._held(_Text.of(text, self._finder)):
@@ -92,7 +92,7 @@ class _Search:
         return tuple(self._told(held, found) for held in self._longest(found))
 
     def _longest(self, found: Mapping[_Held, object]) -> list[_Held]:
-        """Stretches that lie in no other, and touch the span if there is one; the longest first."""
+        """Return the first stretches, longest first, that lie in no other and overlap the span if there is one."""
         kept: list[_Held] = []
         for held in sorted(found, key=lambda one: (one.first - one.last, one.first)):
             inside = any(one.first <= held.first and held.last <= one.last for one in kept)
@@ -108,7 +108,7 @@ class _Search:
         return int(self._text.starts[held.first]), int(self._text.stops[held.last - 1])
 
     def _told(self, held: _Held, found: Mapping[_Held, Mapping[int, CopyPlace]]) -> Copied:
-        """A stretch, with all rows that hold it, alone or in a longer one."""
+        """Describe a stretch, with all rows that hold it, alone or within a longer stretch."""
         rows: dict[int, CopyPlace] = {}
         for other, places in found.items():
             if other.first <= held.first and held.last <= other.last:
@@ -119,7 +119,7 @@ class _Search:
         return Copied(text, held.last - held.first, Span("response", start, stop), len(rows), first)
 
     def _candidates(self, index: Index, keep: Mask) -> Iterator[tuple[int, Field, str]]:
-        """Row, field and text of what may hold some stretch of the least length."""
+        """Yield row, field and text of each text that may hold a stretch of the least length."""
         for field in FIELDS:
             left = READ
             for shard in index.shards if self._windows else ():
@@ -131,7 +131,7 @@ class _Search:
                     yield shard.start + row, field, text
 
     def _match(self, column: Column) -> np.ndarray:
-        """True for each text that the pattern of some window fits, ``(n,)``."""
+        """Return True for each text of a column that may hold a stretch of the least length, ``(n,)``."""
         found = np.zeros(len(column), bool)
         windows = [self._between.join(map(re.escape, words)) for words in self._windows]
         for first in range(0, len(windows), STRETCHES):
@@ -141,7 +141,7 @@ class _Search:
         return found
 
     def _held(self, other: _Text) -> Iterator[tuple[_Held, int, int]]:
-        """The longest stretches from each place of a text, and where they stand in it."""
+        """Yield the longest common stretches of the answer and a text, with their character ranges in the text."""
         words, mine = other.words, self._text.words
         reached: dict[int, int] = {}
         for place in range(len(words) - self._least + 1):

@@ -32,7 +32,7 @@ from airrep.sparse import SparseRows
 
 RESAMPLES = 1000
 LEAST, ALIKE = 0.025, 1e-9
-"""Chance at each end of an interval; shares that differ by no more are equal."""
+"""Chance beyond each end of an interval; difference up to which shares are equal."""
 DECIMALS = 4
 """Digits of weights in configurations."""
 TIED = 1e-6
@@ -41,29 +41,29 @@ _NUMBERS = ("examples", "share", "weight", "low", "high", "lift")
 UNITS = "share of the examples that help most"
 ENTRIES = "datasets.yaml"
 _LEARNT = "train"
-"""Key of a message that axolotl is told to heed."""
+"""Key of a message by which axolotl decides whether to train on it."""
 DRAWN = (ENTRIES, "source-*.jsonl")
 """Patterns of the files in a folder for axolotl."""
 
 
 @dataclass(frozen=True)
 class SourceWeight:
-    """One source, and what it gives to the target."""
+    """One source, and its weight for the target."""
 
     name: str
     examples: int
     share: float
-    """Its share of all examples that have a source."""
+    """Share of all examples that have a source."""
     weight: float
-    """Its share of the examples that help most, mean over the queries; all weights add up to 1."""
+    """Share of the examples that help most, mean over the queries; all weights add up to 1."""
     low: float
-    """Lower end of the 95 % interval, of resampled queries."""
+    """Lower end of the 95 % interval, by resampling the queries."""
     high: float
-    """Upper end."""
+    """Upper end of the interval."""
 
     @property
     def lift(self) -> float:
-        """Weight by share: above 1, the target asks for more of it than there is."""
+        """Weight divided by share: above 1, the target needs more of the source than the data have."""
         return self.weight / self.share
 
 
@@ -75,12 +75,12 @@ class MixResult(Answer):
     sources: tuple[SourceWeight, ...]
     queries: int
     top: int
-    """Examples that count as helping most, for each query."""
+    """Number of examples that count as helping most, for each query."""
     provenance: Provenance
     where: str | None = None
-    """The filter of the examples that counted."""
+    """Filter that selected the examples; None for all."""
     without: int = 0
-    """Examples without the field: they count for no source, and are in no weight."""
+    """Number of examples without the field, which no weight counts."""
     kind: ClassVar[str] = "mix"
 
     def _records(self) -> Iterator[dict[str, Any]]:
@@ -94,13 +94,13 @@ class MixResult(Answer):
         return values
 
     def to_yaml(self) -> str:
-        """The weights as YAML: ``by``, and ``weights`` by name."""
+        """Return the weights as YAML: ``by``, and ``weights`` by name."""
         return yaml.safe_dump({"by": self.by, "weights": self._rounded()}, sort_keys=False, allow_unicode=True)
 
     def to_llama_factory(self) -> str:
-        """Arguments of LLaMA-Factory that mix data sets called like the sources; they are defined in dataset_info.json.
+        """Return LLaMA-Factory arguments that mix data sets of the sources' names, defined in dataset_info.json.
 
-        ConfigError: a name has a comma, which separates names there.
+        ConfigError: a source's name has a comma, or a space at an end, which LLaMA-Factory cannot read.
         """
         weights = {name: weight for name, weight in self._rounded().items() if weight > 0}
         bad = next((name for name in weights if "," in name or name != name.strip()), None)
@@ -115,7 +115,7 @@ class MixResult(Answer):
         return yaml.safe_dump(arguments, sort_keys=False, allow_unicode=True, width=10**6)
 
     def _rounded(self) -> dict[str, float]:
-        """Weights of few digits that add up to 1; the greatest takes what rounding left."""
+        """Round the weights so that they still add up to 1: the greatest takes the remainder."""
         weights = {source.name: round(source.weight, DECIMALS) for source in self.sources}
         first = self.sources[0].name
         weights[first] = round(1 - sum(weights[name] for name in weights if name != first), DECIMALS)
@@ -133,26 +133,26 @@ def mix(
     seed: int = 0,
     progress: OnProgress | None = None,
 ) -> MixResult:
-    """Weights of the sources for a target: each one's share of the examples that help a query most.
+    """Compute the weights of sources for a target: each source's share of the examples that help a query most.
 
-    For each query the K examples of greatest score count, K being the share *top* of those that have a source; where
-    the K-th score is that of several examples, all of these count in equal parts. A weight is the mean over the
-    queries, so it adds up to 1 with the others; its interval is that of 1,000 resamples of the queries. Examples
-    without a source are left out, and counted in the result.
+    For each query the K examples of greatest score count, K being the share *top* of the examples that have a source.
+    If several examples have the K-th score, all of them count in equal parts. A weight is the mean over the queries;
+    its interval is by 1,000 resamples of the queries. Examples without a source are left out, and counted separately.
 
     Args:
         index: the index of all sources together; or its path.
         queries: examples of the target.
         by: the field that names the source.
-        better: better answers, as for :meth:`airrep.Index.top`: then the examples count that teach these most in place
-            of the queries' answers, but those that teach a bad answer more than any good one.
-        top: the share of the examples that count for a query, 0 to 1.
+        better: better answers, as for :meth:`airrep.Index.top`. Then the examples count that teach them most in place
+            of the queries' answers, except examples that teach a worse answer more than any better one.
+        top: the share of the examples that count for a query, above 0 and at most 1.
         where: a filter; only examples that pass it are ranked.
-        seed: of the resamples.
+        seed: random seed for the resamples.
         progress: called with the number of encoded queries.
 
     Raises:
-        ConfigError: an unknown field, fewer than two sources, or a bad share or filter.
+        ConfigError: an unknown field, fewer than two sources, or an invalid share or filter.
+        DataError: all scores are 0, or every example teaches a worse answer more than the better one.
 
     Example:
         >>> weights = airrep.mix(index, queries, by="source")
@@ -182,7 +182,7 @@ def mix(
 
 
 def _coded(index: Index, keep: Mask, by: str) -> tuple[list[str], np.ndarray]:
-    """Names of the sources, and for each row the number of its name, ``(n,)``; -1 without a source, or not kept."""
+    """Return the sources' names, and the number of each row's name, ``(n,)``; -1 without a source, or not kept."""
     named = kept_values(index, keep, by)
     names = sorted({name for name in named if name is not None})
     if len(names) < 2:
@@ -196,12 +196,12 @@ def _coded(index: Index, keep: Mask, by: str) -> tuple[list[str], np.ndarray]:
 
 
 def _shares(asked: Asked, codes: np.ndarray, sources: int, count: int) -> np.ndarray:
-    """Each source's share of the *count* rows of greatest score, ``(q, sources)``."""
+    """Return each source's share of the *count* rows of greatest score, ``(q, sources)``."""
     keep = codes >= 0
     best = top_k(asked, count, keep=keep).scores.astype(np.float64)
     if not best.any():
         raise DataError(f"mix: {ZERO}. Give other queries, or another index.")
-    least, near = best[:, -1:], TIED**2 * np.abs(best).max(axis=1, keepdims=True)  # the latter where least is about 0
+    least, near = best[:, -1:], TIED**2 * np.abs(best).max(axis=1, keepdims=True)  # near: in case least is about 0
     above, tied = np.zeros((2, len(asked), sources))
     for rows, scores in stream_scores(asked, keep):
         members = SparseRows.of(np.eye(sources)[codes[rows]]).T
@@ -216,9 +216,9 @@ def _shares(asked: Asked, codes: np.ndarray, sources: int, count: int) -> np.nda
 def _weights(names: list[str], sizes: np.ndarray, shares: np.ndarray, seed: int) -> tuple[SourceWeight, ...]:
     weights, q = shares.mean(axis=0), len(shares)
     counts = stream(seed, "mix").multinomial(q, np.full(q, 1 / q), size=RESAMPLES)
-    apart = (counts @ shares / q - weights) * np.sqrt(q / max(1, q - 1))  # draws alone vary by (q - 1) / q too little
+    apart = (counts @ shares / q - weights) * np.sqrt(q / max(1, q - 1))  # resampling gives (q - 1) / q of the variance
     low, high = (weights + np.quantile(apart, [0.025, 0.975], axis=0)).clip(0.0, 1.0)
-    # Where all queries agree no draw varies: the exact interval of a share stands for it.
+    # If all queries agree, no resample varies: take the exact interval of a share.
     known = LEAST ** (1 / q) * np.isclose(shares, shares[0], rtol=0, atol=ALIKE).all(axis=0)
     low = np.where(known > 0, known * weights, low)
     high = np.where(known > 0, known * weights + 1 - known, high)
@@ -229,14 +229,14 @@ def _weights(names: list[str], sizes: np.ndarray, shares: np.ndarray, seed: int)
 
 
 def drawn_counts(result: MixResult) -> dict[str, int]:
-    """Examples of each source, in proportion to the weights: as many as there are without taking one twice."""
+    """Count examples to draw from each source, in proportion to the weights: as many as possible without repeats."""
     weighed = [source for source in result.sources if source.weight > 0]
     total = min(source.examples / source.weight for source in weighed)
     return {source.name: max(1, min(source.examples, math.floor(source.weight * total + 1e-9))) for source in weighed}
 
 
 def drawn_rows(result: MixResult, index: Index, seed: int = 0) -> dict[str, Rows]:
-    """Rows of the examples of each source that are drawn at random to the weights, ascending."""
+    """Draw rows of each source at random, in proportion to the weights; ascending."""
     keep = index.mask(result.where)
     rows, named = np.flatnonzero(keep), np.array(kept_values(index, keep, result.by), dtype=object)
     return {
@@ -248,15 +248,15 @@ def drawn_rows(result: MixResult, index: Index, seed: int = 0) -> dict[str, Rows
 def write_axolotl(
     result: MixResult, index: Index, out: str | Path, *, seed: int = 0, replace: bool = False
 ) -> dict[str, int]:
-    """Write examples drawn to the weights as one JSONL for each source, and the data-set entries of axolotl for them.
+    """Draw examples in proportion to the weights; write one JSONL file for each source, and axolotl's data-set entries.
 
-    Axolotl takes each of its data sets whole, so weights become numbers of examples: drawn at random, none twice, as
-    many as the scarcest source allows. Each line holds ``messages``, those of the prompt and the response as the
-    assistant's; ``datasets.yaml`` names the files by their paths from the folder that holds it. With *replace* the
-    folder may be there, if it holds nothing but such files. The numbers of examples by source are returned.
+    Axolotl reads each data set whole, so weights become numbers of examples: drawn at random, none twice, as many as
+    the scarcest source allows. A line holds ``messages``: those of the prompt, then the response as the assistant's.
+    ``datasets.yaml`` names the files relative to its folder. With *replace* the folder may exist if it holds only
+    such files. Return the numbers of examples by source.
 
-    ArtifactError: the folder exists, or it cannot be written. ConfigError: the index is not the one that was weighed,
-    or it was changed since; or answers to avoid are among the examples.
+    ArtifactError: the folder exists, or cannot be written. ConfigError: the index is not the one that was mixed, or has
+    changed since; or the examples include answers to avoid.
     """
     if index.fingerprint != result.provenance.index:
         raise ConfigError(f"{index.path}: is not the index that was mixed, or has changed since. Run mix again.")
@@ -267,7 +267,7 @@ def write_axolotl(
     check_new_folder(Path(out), DRAWN if replace else ())
     with new_folder(Path(out), replace=replace) as folder:
         for number, (name, rows) in enumerate(drawn.items(), 1):
-            file = f"source-{number:0{digits}}.jsonl"  # a source's name may be none that a file can have
+            file = f"source-{number:0{digits}}.jsonl"  # the name of a source may be invalid as a file name
             lines = (json.dumps(_messages(index.example(row)), ensure_ascii=False) for row in rows.tolist())
             (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             how = {"type": "chat_template", "field_messages": "messages", "message_field_training": _LEARNT}
@@ -279,7 +279,7 @@ def write_axolotl(
 
 
 def _check_targets(index: Index, where: str | None) -> None:
-    """Refuse answers to avoid, which a trainer takes for those to give: rejected, or of label false in KTO data."""
+    """Refuse answers to avoid, which a trainer would learn: rejected answers, and those labelled false in KTO data."""
     avoided = [("preference", '"rejected"')] if "preference" in index.fields else []
     marked = [name for name in KTO_FIELDS if any(f"{name} false ({KTO}" in form for form in index.reading.forms)]
     avoided += [(name, value) for name in marked for value in KTO_FIELDS[name]]
@@ -295,7 +295,7 @@ def _check_targets(index: Index, where: str | None) -> None:
 
 
 def _messages(example: Example) -> dict[str, object]:
-    """The messages of an example as its record has them, with their tools; answers that are not its own are marked."""
+    """Return the messages of an example, with their tools; other answers than its own are marked as not learnt."""
     chat = example.chat or {}
     asked = chat_of(example.prompt) if example.prompt else []
     messages = chat.get("messages") or [*asked, chat_message("assistant", example.response)]
@@ -305,7 +305,7 @@ def _messages(example: Example) -> dict[str, object]:
 
 
 def _marked(messages: Sequence[Mapping[str, Any]], *, alone: bool) -> Iterator[Mapping[str, Any]]:
-    """Messages, marked where they are not learnt: by marks of their own; with *alone*, all answers but the last."""
+    """Mark messages that are not learnt: those that say so; with *alone*, all answers but the last."""
     for number, message in enumerate(messages, 1):
         earlier = alone and number < len(messages) and message["role"] == "assistant"
         yield {**message, _LEARNT: False} if earlier or not is_learnt(number, message) else message

@@ -8,13 +8,13 @@ from airrep.index.results.hits import Record
 from airrep.index.results.result import Answer, Provenance
 
 Verdict = Literal["taught", "held back", "not shown", "not moved"]
-"""The rows taught the answer; they kept the model from it; neither is shown; or the fine-tunes moved nothing."""
+"""The rows taught the answer, or kept the model from it; nothing is shown; or the fine-tunes changed too little."""
 UNITS = "nats per token of the answer"
 
 
 @dataclass(frozen=True)
 class Effect:
-    """A change of a loss, in nats per token."""
+    """A change of a loss, in nats per token, with the ends of its interval."""
 
     value: float
     low: float
@@ -23,14 +23,14 @@ class Effect:
 
 @dataclass(frozen=True)
 class Effects:
-    """Effects of leaving rows out on one number; each is a mean over the repeats."""
+    """Effects of leaving rows out on a loss, or on a difference of losses; each is a mean over the repeats."""
 
     without_named: Effect
-    """Without the named rows less with them; 95 % interval of the mean (Student's t)."""
+    """The loss without the named rows minus that with all rows; 95 % interval of the mean (Student's t)."""
     without_random: Effect
-    """Without as many random rows; between its ends lies what one other random set does, in 95 % of the sets."""
+    """The loss without as many random rows minus that with all rows; the interval covers 95 % of other random sets."""
     difference: Effect
-    """The first less the second, repeat by repeat; it holds 0 for 95 % of random sets in place of the named one."""
+    """The first minus the second; for 95 % of random sets in place of the named rows, the interval would hold 0."""
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,18 @@ class NamedRow:
 
 @dataclass(frozen=True)
 class Proved:
-    """One answer, and what became of it."""
+    """One answer, with its losses and the effects of leaving the rows out."""
 
     answer: Record
     better: Record | None
     before: float
     """Loss of the answer before any fine-tune."""
     after: float
-    """The number after the fine-tunes with all rows, mean over the repeats."""
+    """Loss of the answer after the fine-tunes with all rows, mean over the repeats."""
     loss: Effects
-    """Effects on the loss of the answer: above 0, it is less likely without the rows."""
+    """Effects on the loss of the answer: above 0, the answer is less likely without the rows."""
     contrast: Effects | None
-    """Effects on the loss of the answer less that of the better one; None without one."""
+    """Effects on the loss of the answer minus that of the better answer; None without a better answer."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,17 +70,17 @@ class ProofResult(Answer):
     loss: Effects
     """Mean over the answers of :attr:`Proved.loss`."""
     contrast: Effects | None
-    """Mean over the answers of :attr:`Proved.contrast`; the verdict is by it, where there is one."""
+    """Mean over the answers of :attr:`Proved.contrast`; if there is one, it decides the verdict."""
     before: float
-    """Loss of the answers before any fine-tune."""
+    """Mean loss of the answers before any fine-tune."""
     after: float
-    """The number after the fine-tunes with all rows."""
+    """Mean loss of the answers after the fine-tunes with all rows."""
     repeats: int
-    """Each with its own context, its own random rows and its own order of data."""
+    """Number of repeats, each with its own context, random rows and order of data."""
     context: int
-    """Other examples in each fine-tune, beside the named and the random ones."""
+    """Number of other examples in each fine-tune, besides the named and the random rows."""
     examples: int
-    """Training examples that the rows were named among."""
+    """Number of training examples that the rows were named among."""
     lm: str
     fine_tune: dict[str, Any]
     cautions: tuple[str, ...]

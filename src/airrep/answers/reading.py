@@ -21,11 +21,11 @@ KINDS: Mapping[str, type[Result]] = {**{kind.kind: kind for kind in (TopResult, 
 
 
 def read_result(path: str | Path) -> Result:
-    """Read a result that was written as an artifact, after checking its bytes: what its ``save`` wrote.
+    """Read a result that ``save`` wrote as an artifact, after checking its bytes.
 
     Raises:
-        ArtifactError: not a result, unfinished or altered.
-        DataError: it lacks something, or holds what a result cannot.
+        ArtifactError: the artifact is not a result, is unfinished, or was altered.
+        DataError: a field is missing or invalid.
 
     Example:
         >>> path = index.top(queries, k=3).save("runs/hits")

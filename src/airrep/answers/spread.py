@@ -12,36 +12,36 @@ from airrep.scoring.asked import Asked, stream_scores
 from airrep.scoring.contrast import WORSE
 
 SAMPLE = 2048
-"""Rows whose mean stands for that of all."""
+"""Rows whose mean approximates the mean of all rows."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and deviation of the scores that each query has over some rows, ``(q,)`` float64."""
+    """Mean and deviation of each query's scores over some rows, ``(q,)`` float64."""
 
     mean: np.ndarray
     deviation: np.ndarray
     """Population deviation; 0 where all scores are equal."""
 
     def effects(self, scores: np.ndarray) -> np.ndarray:
-        """Scores ``(q, b)`` in deviations from their query's mean; 0 for a query whose scores are all equal."""
+        """Express scores ``(q, b)`` in deviations from their query's mean; 0 for a query whose scores are all equal."""
         apart = self.deviation[:, None] > 0
         centred = scores - self.mean[:, None]
         effects: np.ndarray = np.divide(centred, self.deviation[:, None], out=np.zeros_like(centred), where=apart)
         return effects
 
     def of_one(self, score: float, query: int = 0) -> float:
-        """One score of a query in deviations."""
+        """Express one score of a query in deviations from its mean."""
         one = Spread(self.mean[[query]], self.deviation[[query]])
         return float(np.float32(one.effects(np.array([[score]]))[0, 0]))
 
     def told(self, query: int) -> tuple[float, float]:
-        """Mean and deviation of one query, in float32 as scores are."""
+        """Return mean and deviation of one query, rounded to float32 as scores are."""
         return float(np.float32(self.mean[query])), float(np.float32(self.deviation[query]))
 
 
 def spread_of(asked: Asked, keep: Mask | None = None) -> Spread:
-    """The spread of each query's scores over the kept rows."""
+    """Compute mean and deviation of each query's scores over the kept rows."""
     moments = Moments(len(asked))
     for _, scores in stream_scores(asked, keep):
         moments.see(scores)
@@ -49,15 +49,15 @@ def spread_of(asked: Asked, keep: Mask | None = None) -> Spread:
 
 
 def harms(scores: np.ndarray, spread: Spread) -> Mask:
-    """Tell whether each of scores ``(q, b)`` is below 0, and at or below -2 deviations, to rounding."""
+    """Return whether each score ``(q, b)`` is below 0, and at most -2 deviations from the mean, up to rounding."""
     found: Mask = (scores < -ALIKE * spread.deviation[:, None]) & reaches(-spread.effects(scores), -WORSE)
     return found
 
 
 class Moments:
-    """Mean and sum of squares of several rows of numbers that stream by.
+    """Running mean and sum of squares about the mean, for several sequences of numbers.
 
-    Parts are joined by the exact rule for sums of squares about a mean, which loses no digits to large means.
+    Chunks are combined by the exact update of sums of squares about a mean, which loses no digits to large means.
     """
 
     def __init__(self, rankings: int) -> None:
@@ -65,7 +65,7 @@ class Moments:
         self._mean, self._squares = np.zeros(rankings), np.zeros(rankings)
 
     def see(self, values: np.ndarray) -> None:
-        """Take further values ``(rankings, b)`` into account."""
+        """Add further values ``(rankings, b)``."""
         own, more = values.mean(axis=1), values.shape[1]
         total, apart = self._count + more, own - self._mean
         self._squares += ((values - own[:, None]) ** 2).sum(axis=1) + apart**2 * (self._count * more / total)
@@ -74,14 +74,14 @@ class Moments:
 
     @property
     def spread(self) -> Spread:
-        """The spread of what was seen."""
+        """Mean and deviation of all values so far."""
         deviation = np.sqrt(self._squares / max(self._count, 1))
-        deviation[deviation <= 1e-12 * np.abs(self._mean)] = 0.0  # equal scores, but for rounding
+        deviation[deviation <= 1e-12 * np.abs(self._mean)] = 0.0  # equal scores up to rounding
         return Spread(self._mean.copy(), deviation)
 
 
 class Leaders:
-    """The k rows of greatest value in each of several rankings, as rows stream by in order; ties by row."""
+    """The k rows of greatest value in each of several rankings, from rows that stream in order; ties by row."""
 
     def __init__(self, rankings: int, k: int) -> None:
         self.k = k
@@ -89,7 +89,7 @@ class Leaders:
         self._floors, self._more = np.full(rankings, -np.inf), np.zeros(rankings, np.int64)
 
     def see(self, rows: Rows, values: np.ndarray, more: np.ndarray | None = None) -> None:
-        """Take further rows ``(b,)``, their values ``(rankings, b)`` and a second number of each into account."""
+        """Add further rows ``(b,)``, their values ``(rankings, b)`` and a second number *more* for each value."""
         for place, (own, beside) in enumerate(zip(values, values if more is None else more, strict=True)):
             above = np.flatnonzero(own > self._floors[place])  # earlier rows win ties
             if len(above):
@@ -99,7 +99,7 @@ class Leaders:
                     self._first(place)
 
     def _first(self, place: int) -> tuple[Rows, np.ndarray, np.ndarray]:
-        """The first rows of a ranking; no others are kept."""
+        """Keep only the first rows of a ranking, and return them."""
         rows, values, more = (np.concatenate(parts) for parts in zip(*self._kept[place], strict=True))
         first = np.argsort(-values, kind="stable")[: self.k]
         found = rows[first], values[first], more[first]
@@ -109,14 +109,14 @@ class Leaders:
         return found
 
     def found(self) -> tuple[Rows, np.ndarray, np.ndarray]:
-        """Rows, values and second numbers, ``(rankings, k)`` each or fewer; the greatest value first."""
+        """Return rows, values and second numbers, ``(rankings, k)`` each or narrower; the greatest value first."""
         rows, values, more = zip(*map(self._first, range(len(self._kept))), strict=True)
         return np.stack(rows), np.stack(values), np.stack(more)
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Both ends of the rankings that each of q queries gives some rows, of one pass over their scores."""
+    """Both ends of the rankings of some rows by q queries, from one pass over the scores."""
 
     rows: tuple[Rows, Rows]
     """``(q, k)`` each: rows of the greatest scores, and of the least."""
@@ -124,19 +124,19 @@ class Ends:
     """``(q, k)`` float64 each."""
     spread: Spread
     sampled: np.ndarray
-    """``(q,)``: mean score of a few rows that lie evenly among all."""
+    """``(q,)``: mean score of a few rows at even distances."""
 
     def of_one(self, query: int) -> "Ends":
-        """Those of one query."""
+        """Return the ends of one query's ranking."""
         (rows, scores), spread = ([part[[query]] for part in both] for both in (self.rows, self.scores)), self.spread
         own = Spread(spread.mean[[query]], spread.deviation[[query]])
         return Ends((rows[0], rows[1]), (scores[0], scores[1]), own, self.sampled[[query]])
 
 
 def ends_of(asked: Asked, keep: Mask, k: int, *, both: bool = True) -> Ends:
-    """The k first and, if *both* are wanted, the k last of the kept rows for each query; fewer where fewer are kept.
+    """Find the k first and, with *both*, the k last of the kept rows for each query; fewer if fewer are kept.
 
-    Rows are ordered by scores in float32, whose digits are those of any shards and any other queries.
+    Rows are ordered by scores in float32, whose digits do not depend on shards and other queries.
     """
     sample, some = evenly(keep, SAMPLE), []
     moments, first, last = Moments(len(asked)), Leaders(len(asked), k), Leaders(len(asked), k)
@@ -153,7 +153,7 @@ def ends_of(asked: Asked, keep: Mask, k: int, *, both: bool = True) -> Ends:
 
 
 def evenly(keep: Mask, most: int) -> Mask:
-    """So many of the rows that count, which lie evenly among them; all if there are no more."""
+    """Choose at most *most* of the rows to keep, at even distances; all if there are no more."""
     rows = np.flatnonzero(keep)
     chosen: Mask = np.zeros_like(keep)
     chosen[rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)]] = True
@@ -161,7 +161,7 @@ def evenly(keep: Mask, most: int) -> Mask:
 
 
 def top_beside_spread(index: Index, queries: Queries, k: int, better: Better | None = None) -> TopResult:
-    """The k examples of :meth:`Index.top`, which tell how far their scores, or contrasts, lie from the mean of all."""
+    """Return :meth:`Index.top` with each hit's distance from the mean score, or contrast, in standard deviations."""
     question = index.question(queries, better)
     asked = index.ask(question)
     spread = spread_of(question.ranked(asked), index.live)
@@ -169,7 +169,7 @@ def top_beside_spread(index: Index, queries: Queries, k: int, better: Better | N
 
 
 def beside_spread(found: TopResult, spread: Spread) -> TopResult:
-    """Rankings whose hits tell how far they lie from the mean of their query's scores."""
+    """Add to each hit how many deviations its score lies above the mean of its query's scores."""
     told = []
     for place, hits in enumerate(found):
         one = Spread(spread.mean[[place]], spread.deviation[[place]])

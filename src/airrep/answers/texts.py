@@ -17,19 +17,19 @@ from airrep.index.rows import IndexRows
 _WORDS = Words(signs=True)
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 STRETCH = 8
-"""Words of an n-gram that may be a template's: ones of 3 words, such as "one of the", are common in any text."""
+"""Words of an n-gram that may belong to a template; 3 words, such as "one of the", are common in any text."""
 COMMON, COMMON_SHARE = 10, 0.005
-"""An n-gram in more than so many different texts, and more than this share of all texts, is common."""
+"""An n-gram is common if more different texts than the first number, and a greater share than the second, have it."""
 LOOKED_THROUGH = 20_000
-"""Ids among which near ones are looked for: comparing takes long."""
+"""Most ids that are compared with an unknown id to suggest similar ones: comparing is slow."""
 PARTS = ("turn", "preference")
-"""Metadata keys that tell which part of its record an example is."""
+"""Metadata keys that say which part of its record an example is."""
 
 
 def find_row(index: IndexRows, name: str) -> int:
-    """The row of an example that is named by its id, by its place such as ``train.jsonl:12``, or as ``row 12``.
+    """Find the row of an example by its id, by its place such as ``train.jsonl:12``, or by ``row 12``.
 
-    ConfigError: there is none.
+    ConfigError: no example has this name.
     """
     found = index.find([name])
     if found:
@@ -51,23 +51,23 @@ def find_row(index: IndexRows, name: str) -> int:
 
 
 def kept_examples(index: IndexRows, keep: Mask) -> Iterator[tuple[int, Example]]:
-    """Row numbers and examples of the kept rows, in order."""
+    """Yield row numbers and examples of the kept rows, in order."""
     for shard in index.shards:
         kept = keep[shard.start : shard.start + shard.rows].tolist()
-        for place, example in enumerate(shard.examples if any(kept) else ()):  # one by one they would be slow to get
+        for place, example in enumerate(shard.examples if any(kept) else ()):  # reading them one by one is slow
             if kept[place]:
                 yield shard.start + place, example
 
 
 def kept_values(index: IndexRows, keep: Mask, field: str) -> list[str | None]:
-    """One field of the kept rows as text, named as groups are; None where it is missing."""
+    """Return one field of the kept rows as text, in the form of group names; None where it is missing."""
     return [value for value, kept in zip(index.values(field, quoted=True), keep.tolist(), strict=True) if kept]
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in their normal form: any case and width, without punctuation, white space and the invisible.
+    """List the words of a text in normal form: lower case and one width, without punctuation or invisible characters.
 
-    Of scripts without spaces between words, such as Chinese and Thai, each sign is one.
+    In scripts without spaces between words, such as Chinese and Thai, each character is a word.
     """
     if text.isascii():
         return _WORDS.findall(text.lower())
@@ -76,34 +76,34 @@ def words_of(text: str) -> list[str]:
 
 
 def ngrams_of(words: Sequence[str], order: int) -> list[str]:
-    """All n-grams of words, repeats included; none where there are fewer words."""
+    """List all n-grams of *order* words, repeats included; none if there are fewer words."""
     return [" ".join(words[start : start + order]) for start in range(len(words) - order + 1)]
 
 
 @dataclass(frozen=True)
 class Templates:
-    """Texts that were taken for templates, and so said nothing."""
+    """Word stretches that were taken for templates, and so do not count as similarity."""
 
     stretches: int
-    """Different stretches of words, each in more texts than :func:`most_of_texts` says."""
+    """Number of different word stretches, each in more texts than :func:`most_of_texts` allows."""
     texts: int
-    """Texts that have some of them."""
+    """Number of texts that have at least one of the stretches."""
     commonest: str
-    """The first of those that stand in most texts, in the normal form of words."""
+    """The stretch in most texts, in the normal form of words."""
     commonest_texts: int
-    """Texts that have that one; equal texts count once, and so do the parts of a record."""
+    """Number of texts with that stretch; equal texts count once, and so do the parts of a record."""
 
 
 def most_of_texts(texts: int) -> float:
-    """In how many different texts an n-gram may stand without being common; parts of a record count once."""
+    """Return how many different texts may have an n-gram without making it common; parts of a record count once."""
     return max(COMMON, COMMON_SHARE * texts)
 
 
 class RecordKeys:
-    """Keys of the records that examples are of, asked for in the order of the data.
+    """Keys of the records that examples belong to; call :meth:`of` in the order of the data.
 
-    Parts of a record with an id have it before the last "/" of their own. Without one, an example belongs to the record
-    of the one right before it if that is an earlier turn, which its prompt begins with, or the chosen response to it.
+    If a record has an id, the ids of its parts begin with it, up to the last "/". Otherwise an example joins the record
+    of the example before it if that is an earlier turn of the same chat, or the chosen response to the same prompt.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class RecordKeys:
         self._before: tuple[Example, Hashable] | None = None
 
     def of(self, example: Example) -> Hashable:
-        """The key of the record of the next example."""
+        """Return the key of the record of the next example."""
         ends = (f"/{example.metadata[name]}" for name in PARTS if name in example.metadata)
         own = next((example.id[: -len(end)] for end in ends if example.id.endswith(end)), None)
         self._count += 1
@@ -123,7 +123,7 @@ class RecordKeys:
 
 
 def _follows(example: Example, before: Example) -> bool:
-    """Tell whether an example is the next part of the record that another is a part of."""
+    """Return whether an example is a later part of the record that *before* belongs to."""
     first, second = before.metadata, example.metadata
     if (first.get("preference"), second.get("preference")) == ("chosen", "rejected"):
         return before.prompt == example.prompt

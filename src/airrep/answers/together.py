@@ -26,9 +26,9 @@ class Mean:
     rank: int
     """1 = first."""
     score: float
-    """Mean over the queries of its score in deviations from the query's mean; higher = more helpful."""
+    """Mean over the queries of the score in deviations from the query's mean; higher = more helpful."""
     helped: float
-    """Share of the queries for which it scores above the mean."""
+    """Share of the queries for which the example scores above the mean."""
     row: int
     """Row number in the index."""
     example: Record
@@ -40,9 +40,9 @@ class SetResult(Answer):
 
     hits: tuple[Mean, ...]
     queries: int
-    """Queries that counted."""
+    """Number of queries that counted."""
     even: int
-    """Queries left out, since all their scores are equal."""
+    """Number of queries that were left out, because all their scores are equal."""
     least: bool
     """True if the most harmful come first."""
     provenance: Provenance
@@ -64,23 +64,23 @@ def top_of_set(
     where: str | None = None,
     progress: OnProgress | None = None,
 ) -> SetResult:
-    """The k examples that help a whole set of queries most: the mean over x of e(x, z) = (f(x, z) − μ(x)) / σ(x).
+    """Find the k examples z with the greatest mean over queries x of e(x, z) = (f(x, z) − μ(x)) / σ(x).
 
-    Each query is brought to unit deviation first, so that one with large scores does not speak for all.
+    Each query's scores are standardised first, so that a query with large scores does not dominate the mean.
 
     Args:
         index: the index to ask; or its path.
-        queries: the set.
-        k: how many; all, if fewer pass the filter.
-        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then what taught the queries'
-            answers in their place comes first.
-        least: those that harm it most instead.
+        queries: the set of queries.
+        k: how many examples to return; all, if fewer pass the filter.
+        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`. Then examples rank first that
+            taught the queries' answers instead of the better ones.
+        least: rank the most harmful examples first.
         where: a filter; only examples that pass it are ranked.
         progress: called with the number of encoded queries.
 
     Raises:
-        ConfigError: k is below 1, or a filter is bad or fulfilled by no example.
-        DataError: no query tells the examples apart.
+        ConfigError: k is below 1, or the filter is invalid or matches no example.
+        DataError: for every query, all examples have the same score.
 
     Example:
         >>> from airrep.answers.together import top_of_set

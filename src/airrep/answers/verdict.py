@@ -47,18 +47,18 @@ def top(
 
     Args:
         index: the index to ask; or its path.
-        queries: prompts with the answers to explain; or one, by its *prompt* and *response*.
-        k: how many training examples for each; all, if fewer pass the filter.
+        queries: prompts with the answers to explain; or pass a single one as *prompt* and *response*.
+        k: how many training examples to return for each answer; all, if fewer pass the filter.
         better: better answers: a text, the name of a field of the queries' records, or examples with the same prompts.
             Then examples rank first that taught the answer instead of the better one.
         prompt: the prompt of a single answer to explain.
         response: that answer, instead of *queries*.
-        least: the most harmful examples first.
-        where: and *why*, *tokens*, *progress*: as for :meth:`airrep.Index.top`.
+        least: rank the most harmful examples first.
+        where: as for :meth:`airrep.Index.top`, like *why*, *tokens* and *progress*.
 
     Raises:
-        ConfigError: k is below 1, there is no answer, one has no better one, a filter is bad or fulfilled by no
-            example, or *tokens* are asked for and no channel has any.
+        ConfigError: k is below 1, there is no answer, an answer lacks its better answer, the filter is invalid or
+            matches no example, or *tokens* is set and no channel can score tokens.
 
     Example:
         >>> (found,) = airrep.top(index, prompt="question 3", response="answer 3", k=2)
@@ -87,7 +87,7 @@ def top(
 
 
 def _part(question: Question, asked: Asked, places: slice) -> tuple[Question, Asked]:
-    """Some queries of a question, with their better answers."""
+    """Take some queries of a question, with their better answers."""
     better, count = question.better, len(question.queries)
     chosen = np.arange(count)[places]
     part = Question(question.queries[places], None if better is None else better[places])
@@ -97,10 +97,10 @@ def _part(question: Question, asked: Asked, places: slice) -> tuple[Question, As
 def verdicts(
     index: Index, question: Question, asked: Asked, keep: Mask, ends: Ends | None = None
 ) -> tuple[list[Verdict | None], Spread | None]:
-    """The verdict on each answer, and the spread of what all kept rows are ranked by, where it came up.
+    """Judge each answer; also return mean and deviation of the numbers that rank all kept rows, None if not computed.
 
-    An answer with a span gets None, and so do all where the method knows its own texts alone. Chances are those of
-    whole answers: a few words are more easily come near to. *ends* are as for :func:`airrep.answers.chance.nearest`.
+    An answer with a span gets None: chances hold for whole answers, and examples come near to a few words more easily.
+    All answers get None if the method cannot score new texts. *ends*: see :func:`airrep.answers.chance.nearest`.
     """
     contrast = question.better is not None
     spanned = [answer.span is not None for answer in question.queries]
@@ -109,7 +109,7 @@ def verdicts(
         return [None] * len(spanned), None
     try:
         found = nearest(index, question, asked, keep, ends)
-    except ConfigError:  # a copy of an answer is no training example of a method that knows its own alone
+    except ConfigError:  # the method scores only training examples that it knows, not a copy of an answer
         return [None] * len(spanned), None
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
@@ -122,13 +122,13 @@ def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Ve
     share, tenth, deviations, row, alike = (column[place].item() for column in columns)
     kind = kind_of(chance)
     text = _words(kind, chance, share, tenth if alike >= MANY and kind != "nothing" else None, alike, contrast)
-    # As elsewhere numbers are told in float32, whose digits do not depend on shards and other answers.
+    # Numbers are reported in float32, as elsewhere: its digits do not depend on shards and on other answers.
     near, apart = float(np.float32(max(share, 0.0))), float(np.float32(deviations))
     return Verdict(kind, round(chance, 4), near, apart, row, alike, text)
 
 
 def _words(kind: Kind, chance: float, share: float, tenth: float | None, alike: int, contrast: bool) -> str:
-    """One sentence that a stranger understands; *tenth* is a share that many have."""
+    """Put the verdict in plain words; *tenth* is the share that ten or more examples reach, None if there are fewer."""
     if share <= 0:
         return f"Nothing here taught this. No example teaches this answer{' in place of the better one' * contrast}."
     place = " in place of the better one," if contrast else ""

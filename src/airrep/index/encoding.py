@@ -57,9 +57,9 @@ class Made(NamedTuple):
 
 
 def check_alike(attributor: Attributor, encoded: Encoded, like: Mapping[str, Any] | None = None) -> list[KeptChannel]:
-    """How features are stored, in the order of channels.
+    """Return how each channel's features are stored, in the order of channels.
 
-    ConfigError: they are of another kind or width than those of the shard whose record is *like*.
+    BrokenMethodError: features differ in kind or width from those of the shard or index with the record *like*.
     """
     found = channels_of(encoded, several=isinstance(attributor, SeveralMethods))
     if like is None:
@@ -83,13 +83,13 @@ class NewShard:
     """A slice of the whole corpus."""
 
     def __reduce__(self) -> tuple[type["NewShard"], tuple[int, str, Corpus]]:
-        """A copy of its own rows, since a slice would take the whole table along to each worker."""
+        """Pickle a copy of the shard's rows, since a slice would send the whole table to each worker."""
         return NewShard, (self.start, self.name, self.examples.take(range(len(self.examples))))
 
 
 @dataclass(frozen=True)
 class MethodCopy:
-    """Settings and state from which an attributor of a known method is made anew."""
+    """Settings and state from which a worker makes an attributor of a known method."""
 
     method: str
     settings: Mapping[str, object]
@@ -97,14 +97,14 @@ class MethodCopy:
 
     @classmethod
     def of(cls, attributor: Attributor) -> "MethodCopy":
-        """Read them from an attributor."""
+        """Read settings and state from an attributor."""
         with tempfile.TemporaryDirectory() as folder:
             attributor.save_state(Path(folder))
             state = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
         return cls(attributor.name, attributor.settings.model_dump(mode="json"), state)
 
     def make(self) -> Attributor:
-        """The attributor."""
+        """Make the attributor."""
         attributor = make_attributor(self.method, self.settings)
         if self.state:
             with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +116,7 @@ class MethodCopy:
 
 @dataclass(frozen=True)
 class EncodeSetup:
-    """Makes the function that encodes shards, in the worker that calls it."""
+    """Setup that a worker calls to get the function that encodes shards."""
 
     source: MethodCopy | Attributor
     fingerprint: str
@@ -124,15 +124,15 @@ class EncodeSetup:
 
     @classmethod
     def of(cls, attributor: Attributor, engine: Engine) -> "EncodeSetup":
-        """A known method is made anew in other processes, so that its model is not sent to them."""
+        """Prepare the setup; other processes make a known method themselves, so that its model is not sent to them."""
         sent = not isinstance(engine, InProcess) and _is_of_known_method(attributor)
         source = MethodCopy.of(attributor) if sent else attributor
         return cls(source, attributor.fingerprint, dict(attributor.execution))
 
     def __call__(self) -> Callable[[NewShard], Made]:
-        """The function that encodes a shard.
+        """Return the function that encodes a shard.
 
-        ArtifactError: the model is another one here, or runs in another precision.
+        ArtifactError: the worker's model or precision differs from the attributor's.
         """
         attributor = self.source.make() if isinstance(self.source, MethodCopy) else self.source
         if attributor.fingerprint != self.fingerprint or dict(attributor.execution) != dict(self.execution):
@@ -154,9 +154,9 @@ def _is_of_known_method(attributor: Attributor) -> bool:
 def encode_shards(
     attributor: Attributor, shards: Sequence[NewShard], engine: Engine | None, on_rows: OnRows
 ) -> Iterator[tuple[NewShard, Made]]:
-    """Encode shards, in the order of completion: in this process, on all threads, if the engine is None.
+    """Encode shards and yield them in order of completion; without an engine, in this process on all threads.
 
-    TrainingError: a shard failed again and again. ArtifactError: a worker has another model.
+    TrainingError: a shard failed in every attempt. ArtifactError: a worker has another model.
     """
     if engine is None:
         yield from ((shard, _encode(attributor, shard, on_rows)) for shard in shards)
@@ -169,7 +169,7 @@ def encode_shards(
                     "again: it continues with the missing examples."
                 )
             yield outcome.task, outcome.value
-            on_rows(len(outcome.task.examples))  # only here, when the caller has written its features
+            on_rows(len(outcome.task.examples))  # after the yield, so that the caller has written the features
 
 
 def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Made:
@@ -181,17 +181,17 @@ def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = No
 ALL = slice(None)
 """Every shard."""
 TEXTS = "texts"
-"""Entry of a manifest: false where the texts were left out."""
+"""Entry of a manifest: false if the texts were left out."""
 
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
-    """The manifest's entry of a corpus that was encoded."""
+    """Return the manifest's entry for a corpus that was encoded."""
     entry = {"fingerprint": corpus.fingerprint, "rows": len(corpus)}
     return {**entry, **attributor.execution, **attributor.rendering(corpus)}
 
 
 def reading_entry(reading: Reading) -> dict[str, Any]:
-    """The manifest's entry of how records were read; empty where all had a prompt and a response by name."""
+    """Return the manifest's entry on how records were read; empty if all had the fields prompt and response."""
     forms = [form for form in reading.forms if form != PLAIN]
     entry: dict[str, Any] = {"options": dict(reading.options), "forms": forms}
     entry |= {"mixed": True} if reading.mixed else {}
@@ -200,9 +200,9 @@ def reading_entry(reading: Reading) -> dict[str, Any]:
 
 
 def with_appended(corpora: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Entries of an index to which a corpus was appended: the first, and one for all appends made in one way.
+    """Add the entry of an appended corpus to an index's entries; appends that were encoded alike share one entry.
 
-    So the manifest does not grow with appends. The fingerprint of several appends is a digest of theirs, in order.
+    So the manifest does not grow with appends. A shared entry's fingerprint is a digest of the fingerprints, in order.
     """
     first, *appended = corpora
     together: list[dict[str, Any]] = []
@@ -218,7 +218,7 @@ def with_appended(corpora: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]
 
 
 def _way(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """In which way a corpus was encoded: its precision, say."""
+    """Return how a corpus was encoded, such as in which precision."""
     return {name: value for name, value in entry.items() if name not in ("fingerprint", "rows", "appends")}
 
 
@@ -236,12 +236,12 @@ def write_shards(
     progress: OnProgress | None = None,
     engine: Engine | None = None,
 ) -> list[str]:
-    """Write the shards of a corpus that are not there yet; returns the names of all of them, in order.
+    """Write the shards of a corpus that are not there yet; return the names of all shards, in order.
 
-    *fingerprint* is that of the attributor that made the index, where it is asked with other weights by now; *first* is
-    the row number of the first example, *fill* the size of the first shard, *shard_rows* that of the others,
-    *like* the manifest of an index that they join, *share* the part of the shards that is to be written; the rest is
-    as for :func:`build_index`.
+    *fingerprint* is that of the attributor that made the index, in case its channel weights changed since. *first* is
+    the row number of the first example, *fill* the size of the first shard, *shard_rows* the size of the others.
+    *like* is the manifest of an index that the shards join; *share* selects the shards to write. For the other
+    arguments see :func:`build_index`.
     """
     fingerprint = fingerprint or attributor.fingerprint
     cuts = [0, *range(fill or shard_rows, len(corpus), shard_rows), len(corpus)]
@@ -272,8 +272,8 @@ def seal_index(
 ) -> None:
     """Write the manifest, which makes the directory an index in this state.
 
-    *lineage* holds the fields of its origin; *shards* are in the order of rows; *deleted* is the file of deleted rows.
-    What the manifest *before* this state says of shards that stay, and of what the method learnt, is not read again.
+    *lineage* holds the manifest's fields on the origin; *shards* are in the order of rows; *deleted* is the file of
+    deleted rows. Entries of *before*, the manifest before this change, are reused for shards that stay and the state.
     """
     known = {entry["name"]: entry for entry in before["shards"]} if before else {}
     records = {name: read_record(folder / "shards" / name) for name in shards if name not in known}
@@ -308,7 +308,7 @@ def _files(
     deleted: str | None,
     before: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Size and checksum of each file."""
+    """Return size and checksum of each file of the index."""
     files, stay = {}, set(shards)
     for path, entry in (before or {}).items():
         top, _, rest = path.partition("/")
@@ -326,7 +326,7 @@ def _files(
 
 
 def remove_strays(folder: Path, shards: Sequence[str], deleted: str | None) -> None:
-    """Remove all shards and deleted rows but those named: interrupted or superseded work left them behind."""
+    """Remove other shards and other files of deleted rows, which interrupted or superseded work left behind."""
     remove_leftovers(folder)
     remove_leftovers(folder / "shards")
     stay = set(shards)
@@ -339,12 +339,12 @@ def remove_strays(folder: Path, shards: Sequence[str], deleted: str | None) -> N
 
 
 def without_texts(index: IndexRows, made: Path) -> None:
-    """Write into an empty folder those files of an index that differ where its texts are left out, the manifest last.
+    """Write the files of an index that change when its texts are left out to the empty folder *made*, manifest last.
 
-    Ids, labels, sources, places and all that scores come from stay; messages and metadata go too. In place of a
-    response stands its example's id, since those of different examples must differ.
+    Prompts, responses, messages and metadata are left out; ids, labels, sources, places and features stay. The id of
+    an example replaces its response, since different examples need different responses.
 
-    ConfigError: its method reads the texts whenever it is asked.
+    ConfigError: the method reads the texts for every query.
     """
     if any(one.kind == "none" for one in index.channels):
         raise ConfigError(

@@ -17,19 +17,19 @@ from airrep.scoring.devices import CPU, Device
 from airrep.sparse import SparseRows, distinct
 
 PIECE_ROWS = 8192
-"""At most so many rows are taken into memory at once."""
+"""Most rows that are read into memory at once."""
 PIECE_NUMBERS = 2**22
-"""And at most so many features, 16 MiB of float32."""
+"""Most dense features that are read into memory at once, 16 MiB of float32."""
 PARTS = 4
-"""Blocks that at most so many pieces read as a whole are cut by columns, others by rows."""
+"""Read a block of postings by column if it makes at most this many pieces, else by row."""
 HELD = 2**22
-"""Rows of which frequent columns are held, at most 0.3 GB a million where few words make all texts."""
+"""Blocks that start before this row keep frequent columns in memory, 0.3 GB a million rows if texts have few words."""
 WIDE = 2**22
-"""CSR features of more columns are cut down before they are multiplied: a transposed matrix counts all its columns."""
+"""CSR features with more columns are narrowed before they are multiplied, since a transpose costs time per column."""
 
 
 SparseSource: TypeAlias = SparseMatrix | Postings
-"""Sparse features of a block: as a matrix, or so that some of its columns can be had as one."""
+"""Sparse features of a block: a matrix, or postings, from which chosen columns are read as a matrix."""
 
 
 class Block(NamedTuple):
@@ -46,10 +46,10 @@ class Block(NamedTuple):
     bounds: np.ndarray | None = None
     """``(b, 2)`` float32 from :func:`error_bounds`; without them, wider ones are worked out each time."""
     check: Callable[[], object] | None = None
-    """Called before dense features are read: refuses those that were altered on the disk."""
+    """Called before dense features are read; raises if they were altered on disk."""
 
     def dense(self) -> np.ndarray:
-        """Its dense features, to be read."""
+        """Return the dense features, after :attr:`check`."""
         assert isinstance(self.features, np.ndarray)
         if self.check is not None:
             self.check()
@@ -57,7 +57,7 @@ class Block(NamedTuple):
 
 
 class MappedBlocks(Sequence[Block]):
-    """Blocks made of others when they are touched; the last one is kept."""
+    """Blocks that *make* builds from other blocks on access; the last one is cached."""
 
     def __init__(self, blocks: Sequence[Block], make: Callable[[Block], Block]) -> None:
         self._blocks, self._make = blocks, make
@@ -82,7 +82,7 @@ class MappedBlocks(Sequence[Block]):
 
 
 class Shape(NamedTuple):
-    """Rows of some blocks together, and features of each row."""
+    """Number of rows of all blocks, and number of features of each row."""
 
     rows: int
     dimension: int
@@ -124,7 +124,7 @@ def _parts(features: np.ndarray) -> Iterator[slice]:
 
 
 def piece_rows(blocks: Sequence[Block], most: int = PIECE_ROWS) -> int:
-    """Rows of a piece: fewer where dense features are many."""
+    """Return the most rows that a piece has: fewer if a row has many dense features."""
     features = blocks[0].features
     return most if not isinstance(features, np.ndarray) else _rows_of(features.shape[1], most)
 
@@ -134,38 +134,38 @@ def _rows_of(dimension: int, most: int = PIECE_ROWS) -> int:
 
 
 class Span(NamedTuple):
-    """Where a block stands among all rows."""
+    """First row number and number of rows of a block."""
 
     start: int
     rows: int
 
 
 def spans_of(blocks: Sequence[Block]) -> list[Span]:
-    """Where blocks stand."""
+    """Return the span of each block."""
     return [Span(block.start, block.features.shape[0]) for block in blocks]
 
 
 @dataclass(slots=True)
 class Piece:
-    """Some rows of one block, whichever channel reads them; as text, which rows."""
+    """Some rows of one block, which each channel reads; ``str`` names the rows."""
 
     number: int
     """Number of the block."""
     start: int
-    """Row number of its first row."""
+    """Row number of the block's first row."""
     rows: Rows
     """Row numbers of the piece, ascending."""
     size: int
-    """Rows that a piece has at most."""
+    """Most rows that a piece of this pass has."""
     _rooms: dict[Any, np.ndarray] = field(default_factory=dict)
-    """Memory that the pieces of one pass share."""
+    """Buffers that the pieces of one pass share."""
     _read: dict[Any, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"rows {self.rows[0]} to {self.rows[-1]}"
 
     def take(self, array: Any) -> Any:
-        """Their part of an array of the block: a view where the rows lie together."""
+        """Take the rows of the piece from an array of the block: a view if they are consecutive."""
         first, last = int(self.rows[0]) - self.start, int(self.rows[-1]) - self.start
         together = last - first + 1 == len(self.rows)
         if together and len(self.rows) == array.shape[0]:
@@ -175,7 +175,7 @@ class Piece:
     def dense(
         self, blocks: Sequence[Block], dtype: type = np.float32, device: Device = CPU, *, coded: bool = False
     ) -> Any:
-        """Their features, or codes, ``(b, d)`` of a type, good until the next piece; not to be changed."""
+        """Read features, or codes, ``(b, d)`` in the type *dtype*: valid until the next piece, not to be changed."""
         key = (id(blocks), dtype, coded)
 
         def read() -> Any:
@@ -188,13 +188,13 @@ class Piece:
         return self.once(key, read)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what was made of the piece under a key before; each tile of queries asks for it."""
+        """Return *make()*, cached under a key, since each tile of queries needs the same value."""
         if key not in self._read:
             self._read[key] = make()
         return self._read[key]
 
     def sparse(self, block: Block) -> SparseMatrix:
-        """Their sparse features, float64 ``(b, d)``."""
+        """Read the sparse features of the piece, float64 ``(b, d)``."""
         matrix = block.features
         if isinstance(matrix, ByColumn):
             return self._by_column(matrix)
@@ -222,7 +222,7 @@ def pieces(spans: Sequence[Span], size: int, keep: Mask | None = None) -> Iterat
 
 
 def pieces_of(spans: Sequence[Span], size: int, rows: Rows) -> Iterator[tuple[slice, Piece]]:
-    """Cut *rows* (ascending) into pieces of at most *size*, each in one block; with their places in it."""
+    """Cut ascending *rows* into pieces of at most *size* in one block; yield each with its slice of *rows*."""
     rooms: dict[Any, np.ndarray] = {}
     owner = np.searchsorted(np.array([span.start for span in spans]), rows, side="right") - 1
     for number in distinct(owner).tolist():
@@ -233,7 +233,7 @@ def pieces_of(spans: Sequence[Span], size: int, rows: Rows) -> Iterator[tuple[sl
 
 
 def check_blocks(blocks: Sequence[Block]) -> Shape:
-    """Rows and features of blocks; refuses an empty list, a gap between rows, and blocks of unlike features."""
+    """Count rows and features; refuse an empty list, gaps between rows, and blocks whose features differ in form."""
     if not len(blocks):
         raise DataError("blocks is empty. Build an index with at least one example.")
     rows, first = 0, _kind(blocks[0])
@@ -256,7 +256,7 @@ def _kind(block: Block) -> tuple[bool, int]:
 
 
 def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
-    """Queries as float32; refuses those that do not fit the blocks, and features that are not finite."""
+    """Return queries as float32; refuse queries that do not fit the blocks, and features that are not finite."""
     dense, dimension = _kind(blocks[0])
     if isinstance(queries, np.ndarray) != dense:
         named = "dense" if dense else "sparse"
@@ -275,7 +275,7 @@ def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
 
 
 def narrow(queries: SparseRows, blocks: Sequence[Block]) -> "tuple[SparseRows, Narrow]":
-    """Sparse queries, and what reads the columns of blocks that some query has."""
+    """Keep the columns that some query has (narrow CSR: all); return the queries, and a reader of the blocks."""
     whole = queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings)
     if whole:
         return queries, Narrow(blocks, None)
@@ -284,9 +284,9 @@ def narrow(queries: SparseRows, blocks: Sequence[Block]) -> "tuple[SparseRows, N
 
 
 class Narrow:
-    """Blocks without the sparse columns that no query has; the last one is kept.
+    """Read the sparse columns of blocks that some query has; the last block is cached.
 
-    Blocks that few pieces read are left column by column, as their postings lie.
+    Postings that make few pieces are read column by column, as they are stored.
     """
 
     def __init__(self, blocks: Sequence[Block], columns: np.ndarray | None) -> None:
@@ -294,7 +294,7 @@ class Narrow:
         self._last: tuple[tuple[int, bool], Block] | None = None
 
     def read(self, piece: Piece) -> SparseMatrix:
-        """The features of a piece, float64 ``(b, columns)``."""
+        """Read the features of a piece, float64 ``(b, columns)``."""
         if self.columns is None:
             return piece.sparse(self._blocks[piece.number])
         source = self._blocks[piece.number].features
@@ -314,7 +314,7 @@ class Narrow:
 
 
 def check_keep(keep: Mask | None, rows: int) -> int:
-    """Number of rows that a mask keeps, all without one; refuses one that is not a truth value for each row."""
+    """Count the rows that a mask keeps, all if it is None; refuse a mask that is not bool ``(rows,)``."""
     if keep is None:
         return rows
     if keep.shape != (rows,) or keep.dtype != np.bool_:
@@ -323,7 +323,7 @@ def check_keep(keep: Mask | None, rows: int) -> int:
 
 
 def check_count(what: str, count: int, kept: int) -> None:
-    """Refuse less than one row, or more than there are to choose from; errors call the number *what*."""
+    """Refuse a count below 1 or above the *kept* rows; errors call the number *what*."""
     whole_number(what, count)
     if count < 1:
         raise ConfigError(f"{what} is {count}; expected at least 1. Ask for one example or more.")
@@ -334,7 +334,7 @@ def check_count(what: str, count: int, kept: int) -> None:
 
 
 def at_most(what: str, count: Any, kept: int) -> int:
-    """*count* rows, or all where fewer are to choose from; errors call the number *what*."""
+    """Return *count*, or *kept* if fewer rows can be chosen; errors call the number *what*."""
     asked = whole_number(what, count)
     chosen = min(asked, kept) if kept else asked
     check_count(what, chosen, kept)

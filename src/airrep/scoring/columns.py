@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from airrep.arrays import SparseFeatures
-from airrep.scoring.devices import widened
+from airrep.scoring.devices import TINY, widened
 from airrep.sparse import SparseRows, distinct, stretches
 
 LONG = 64
@@ -262,7 +262,7 @@ class SparseProducts:
     def rough(self, rows: ByColumn) -> tuple[np.ndarray, np.ndarray]:
         """Scores ``(b, q)`` in float32, and how far they may be off, ``(q,)``."""
         scores = self._queries @ rows.columns
-        off = np.abs(scores).max(axis=1, initial=0) * 2.0**-23 + 2.0**-120
+        off = np.abs(scores).max(axis=1, initial=0) * 2.0**-23 + TINY
         if rows.frequent is not None:
             weights, (_, codes, _) = self.weights(rows.frequent), rows.frequent
             with np.errstate(over="ignore", invalid="ignore"):  # looked for in the scores

@@ -4,6 +4,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+TINY = 2.0**-120
+"""Absolute part of error bounds: covers what float32 rounds to 0."""
 CHUNK = 2**15
 """Numbers widened at a time, so that they stay in the cache."""
 _KEPT, _UNBIASED = np.int32(-0x70002000), np.float32(2.0**112)

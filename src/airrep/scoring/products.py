@@ -25,7 +25,7 @@ from airrep.scoring.blocks import (
     spans_of,
 )
 from airrep.scoring.columns import ByColumn, Postings, SparseMatrix, SparseProducts, select_cells
-from airrep.scoring.devices import CPU, Device, device_of, widened
+from airrep.scoring.devices import CPU, TINY, Device, device_of, widened
 from airrep.scoring.gains import gain_scores
 from airrep.scoring.group_scores import linear_scores
 from airrep.scoring.groups import Groups
@@ -37,8 +37,6 @@ FEW = 16
 """At most so many queries are multiplied one by one, with codes and columns where these lie."""
 PAIRS, NUMBERS = 2048, 2**21
 """Rows, and numbers of theirs in float64, that exact inner products are worked out of at a time."""
-TINY = 2.0**-120
-"""Covers what float32 rounds to 0."""
 SCORES, CODES = 2**19, 2**26
 """At most so many scores and int8 codes, 64 MiB, belong to a piece whose codes are read in place."""
 

@@ -14,6 +14,7 @@ from airrep.arrays import Mask, Rows
 from airrep.errors import DataError
 from airrep.scoring.asked import ROUNDING, Asked
 from airrep.scoring.blocks import Piece, check_count, check_keep, pieces
+from airrep.scoring.devices import TINY
 
 RANKED = 2**22
 """Ranked (query, row) pairs held at a time."""
@@ -110,8 +111,6 @@ class _BestRanks:
 
 PAIRS = 2048
 """Pairs that are scored exactly one by one at a time."""
-TINY = 2.0**-120
-"""Covers what float32 rounds to 0."""
 TILE = 64
 """Queries scanned together: their scores of one piece stay in the cache, and their numbers fit into a uint8."""
 

@@ -1,4 +1,4 @@
-"""A map of examples in two dimensions, and clusters of those that are alike."""
+"""A map of examples in two dimensions, and clusters of similar examples."""
 
 import re
 from collections import Counter
@@ -14,17 +14,17 @@ from airrep.index.rows import IndexRows
 from airrep.scoring.groups import Groups
 
 FITTED = 50_000
-"""Examples that UMAP places by itself, and centres are learnt from; others lie between those they are nearest to."""
+"""Most examples that UMAP and k-means are fitted to; a map places others between their nearest."""
 WIDTH, WIDEST = 50, 1024
-"""Numbers of a vector that UMAP sees, and that principal components are sought among."""
+"""Most principal components that UMAP reads, and widest vectors that they are computed from."""
 NEAREST = 3
-"""Placed examples between which another comes to lie."""
+"""Number of placed examples between which another example is placed."""
 BATCH = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where examples lie on a map."""
+    """Positions of examples on a map."""
 
     places: np.ndarray
     """``(rows, 2)`` float32, nearly all from −1 to 1; deleted rows too."""
@@ -33,9 +33,9 @@ class Layout:
 
 
 def dense_channel(index: IndexRows) -> str:
-    """The channel whose vectors make a map: the narrowest that keeps vectors.
+    """Return the channel whose vectors make a map: the narrowest dense channel.
 
-    ConfigError: none does.
+    ConfigError: no channel stores vectors.
     """
     dense = sorted((one.dimension, one.name) for one in index.channels if one.kind == "dense" and one.dimension > 1)
     if not dense:
@@ -47,7 +47,7 @@ def dense_channel(index: IndexRows) -> str:
 
 
 def vectors(index: IndexRows, channel: str) -> Iterator[tuple[slice, np.ndarray]]:
-    """Vectors of unit length, float32, some rows at a time; wide ones are mixed at random into fewer numbers."""
+    """Yield vectors of unit length, float32, in batches; a random projection narrows vectors wider than WIDEST."""
     mixing: np.ndarray | None = None
     for shard in index.shards:
         for first in range(0, shard.rows, BATCH):
@@ -63,13 +63,13 @@ def vectors(index: IndexRows, channel: str) -> Iterator[tuple[slice, np.ndarray]
 
 
 def sample_of(index: IndexRows, most: int) -> Rows:
-    """Rows drawn at random of those that are not deleted, ascending; all where they are few."""
+    """Draw *most* rows at random from those that are not deleted, ascending; all if there are no more."""
     live = np.flatnonzero(index.live)
     return live if len(live) <= most else np.sort(np.random.default_rng(0).choice(live, most, replace=False))
 
 
 def lay_out(index: IndexRows) -> Layout:
-    """Place all examples: by UMAP of their principal components, or by the first two of these without umap-learn."""
+    """Place all examples by UMAP of their principal components; without umap-learn, by the first two components."""
     channel = dense_channel(index)
     reduced, width = _components(index, channel)
     if not has("umap"):
@@ -89,7 +89,7 @@ def lay_out(index: IndexRows) -> Layout:
 
 
 def _components(index: IndexRows, channel: str) -> tuple[np.ndarray, int]:
-    """All vectors by their first principal components, ``(rows, ≤ 50)`` float32, and how wide they are."""
+    """Return the first principal components of all vectors, ``(rows, ≤ 50)`` float32, and the vectors' width."""
     total, products, count = np.zeros(1), np.zeros((1, 1)), 0
     live = index.live
     for rows, part in vectors(index, channel):
@@ -106,7 +106,7 @@ def _components(index: IndexRows, channel: str) -> tuple[np.ndarray, int]:
 
 
 def _between(part: np.ndarray, known: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The mean place of the nearest placed examples, the nearer the more it counts."""
+    """Return the mean position of the nearest placed examples, weighted by inverse squared distance."""
     far = (known**2).sum(axis=1)[None] - 2 * part @ known.T
     nearest = np.argpartition(far, min(NEAREST, far.shape[1] - 1), axis=1)[:, :NEAREST]
     gaps = np.take_along_axis(far, nearest, axis=1) + (part**2).sum(axis=1, keepdims=True)
@@ -116,18 +116,18 @@ def _between(part: np.ndarray, known: np.ndarray, places: np.ndarray) -> np.ndar
 
 
 def _scaled(places: np.ndarray) -> np.ndarray:
-    """Places around 0, nearly all within 1."""
+    """Centre and scale positions so that nearly all lie within 1 of 0."""
     low, high = np.quantile(places, [0.002, 0.998], axis=0)
     half = max(float((high - low).max()) / 2, 1e-12)
     return np.asarray((places - (low + high) / 2) / half, np.float32)
 
 
 CLUSTER = "cluster"
-"""Name by which groups, filters and colours ask for clusters, where no field has it."""
+"""Name by which groups, filters and colours refer to clusters, unless a field has this name."""
 FEWEST, MOST = 4, 12
-"""Clusters; between them a quarter of the root of the number of examples."""
+"""Least and greatest number of clusters; between them, a quarter of the square root of the number of examples."""
 READ, LONGEST, NAMED = 200, 2000, 3
-"""Examples of a cluster whose words are counted, characters of each, and words of a name."""
+"""Examples of a cluster whose words are counted, characters read of each text, and words in a name."""
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
@@ -137,15 +137,15 @@ class Clusters:
 
     names: tuple[str, ...]
     codes: np.ndarray
-    """``(rows,)`` int16: the number of each row's name, deleted rows too."""
+    """``(rows,)`` int16: index into :attr:`names` for each row, deleted rows too."""
 
     def groups(self, index: IndexRows) -> Groups:
-        """The clusters as groups of the rows that are not deleted."""
+        """Return the clusters as groups of the rows that are not deleted."""
         return groups_of(self.names, self.codes, index)
 
 
 def groups_of(names: Sequence[str], codes: np.ndarray, index: IndexRows) -> Groups:
-    """Groups of the rows that are not deleted, by the number of its name that each row has; empty ones are left out."""
+    """Group the rows that are not deleted by *codes*, each row's index into *names*; leave out empty groups."""
     live = np.flatnonzero(index.live)
     own = codes[live]
     counts = np.bincount(own, minlength=len(names))
@@ -156,7 +156,7 @@ def groups_of(names: Sequence[str], codes: np.ndarray, index: IndexRows) -> Grou
 def find_clusters(index: IndexRows) -> Clusters:
     """Cluster all examples by k-means on their vectors; the same index gives the same clusters.
 
-    ConfigError: the index keeps no vectors. MissingExtraError: scikit-learn is not installed.
+    ConfigError: the index stores no vectors. MissingExtraError: scikit-learn is not installed.
     """
     channel = dense_channel(index)
     need("clusters", "evaluation", "sklearn")
@@ -169,13 +169,13 @@ def find_clusters(index: IndexRows) -> Clusters:
     codes = np.empty(index.rows, np.int16)
     for at, part in vectors(index, channel):
         codes[at] = model.predict(part)
-    order = np.argsort(-np.bincount(codes[index.live], minlength=wanted), kind="stable")  # the largest is the first
+    order = np.argsort(-np.bincount(codes[index.live], minlength=wanted), kind="stable")  # the largest first
     codes = np.argsort(order).astype(np.int16)[codes]
     return Clusters(_names(index, codes, wanted), codes)
 
 
 def _names(index: IndexRows, codes: np.ndarray, count: int) -> tuple[str, ...]:
-    """Names of clusters: the words that most tell one from the others; a number where there are none."""
+    """Name clusters by the words that most distinguish them; by a number if there are no such words."""
     live = np.flatnonzero(index.live)
     draw = np.random.default_rng(0).permutation(live)
     words: list[Counter[str]] = []
@@ -195,7 +195,7 @@ def _names(index: IndexRows, codes: np.ndarray, count: int) -> tuple[str, ...]:
 
 
 def _telling(own: Counter[str], everywhere: Counter[str]) -> Sequence[str]:
-    """The words of one cluster that count most: frequent here, rare elsewhere; none that one example alone has."""
+    """Return the most typical words of a cluster: frequent in it, rare elsewhere, and in at least two examples."""
     often = [
         (count * np.log1p(count / (everywhere[word] - count + 1)), word) for word, count in own.items() if count > 1
     ]

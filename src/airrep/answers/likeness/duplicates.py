@@ -12,30 +12,30 @@ from airrep.answers.texts import STRETCH, Templates, most_of_texts, ngrams_of, w
 ORDER = 3
 """Words of an n-gram."""
 KEPT = 100
-"""Copies of a family that others are compared with."""
+"""Most kept copies of a family that a text is compared with."""
 FEWEST = 4
-"""Texts of a family: what most of fewer have may be chance."""
+"""Fewest texts of a family: what most of fewer texts share may be chance."""
 
 
 class Ngrams(NamedTuple):
-    """The n-grams of a text as ascending numbers; those of templates have the greatest."""
+    """The n-grams of a text as ascending numbers; n-grams of templates have the greatest numbers."""
 
     numbers: list[int]
     telling: int
-    """How many of them, the first, are no template's."""
+    """How many numbers, from the first on, are of n-grams outside templates."""
 
 
 class Duplicate(NamedTuple):
-    """A text that an earlier one has too, or nearly."""
+    """A text that equals, or nearly equals, an earlier text."""
 
     place: int
     """Place of the text."""
     first: int
-    """Place of the earlier text, which is no duplicate itself."""
+    """Place of the earlier text, which is not itself a duplicate."""
     share: float
-    """Jaccard similarity of their sets of n-grams that are no template's, at most 1; 1 for equal words.
+    """Jaccard similarity of the texts' sets of n-grams outside templates, at most 1; 1 for equal words.
 
-    Of near copies of a text that are so many that its words are common, of all their n-grams.
+    If a text has so many near copies that its words count as common, all n-grams are compared instead.
     """
 
 
@@ -47,16 +47,16 @@ class Found(NamedTuple):
 
 
 def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Hashable] | None = None) -> Found:
-    """Texts whose word 3-grams have a Jaccard similarity of *threshold* or more with those of an earlier, kept text.
+    """Find texts whose word 3-grams have a Jaccard similarity of at least *threshold* with an earlier, kept text's.
 
-    A text of the same words as an earlier one is a duplicate if the same signs that bear meaning stand between them
-    (:func:`signs_of`): `x < 5` is not `x > 5`. Others must be as similar without templates
-    too: without the 3-grams of word 8-grams that stand in more than 10 different texts and more than 0.5 % of all, such
-    as a system prompt's. Only near copies of a text that are so many that its words are common, too, need not be so:
-    see :func:`copies_among_templates`; each is compared with the first 100 of them that are kept. Two sets of that
-    similarity share one of the rarest ⌊|A| − t|A|⌋ + 1 n-grams of each (prefix filter), so looking under these alone
-    misses no pair of others. Of several earlier texts the most similar is told, of equal ones the first. Texts of the
-    same record are no duplicates of each other.
+    A text with the same words as an earlier text is a duplicate if the signs between the words that carry meaning are
+    the same (:func:`signs_of`): `x < 5` is not `x > 5`. Other texts must be as similar without templates too: without
+    the 3-grams of word 8-grams that stand in more than 10 different texts and in more than 0.5 % of all texts, such as
+    a system prompt's. An exception is a text with so many near copies that its words are common
+    (:func:`copies_among_templates`): each near copy is compared with the first 100 kept ones. Two sets A, B of
+    similarity t share one of the rarest ⌊|A| − t|A|⌋ + 1 n-grams of each (prefix filter), so only texts that share one
+    are compared. The most similar earlier text is reported, or the first of equally similar ones. Texts of the same
+    record are not duplicates of each other.
     """
     records = range(len(texts)) if records is None else records
     firsts, sets = _read(texts)
@@ -81,7 +81,7 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
         if same is not None and records[same] != records[place]:
             found.append(Duplicate(place, same, 1.0))
             continue
-        # A text of templates alone has no prefix: only equal words tell of it.
+        # A text of templates alone has no prefix: only equal words make it a duplicate.
         prefix = own.numbers[: own.telling and own.telling - math.ceil(threshold * own.telling - 1e-9) + 1]
         others = {other for number in prefix for other in kept[number] if is_other(place, other)}
         best = _most_alike(place, all_ngrams, others, threshold)
@@ -94,7 +94,7 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
             found.append(best)
             continue
         are_kept.setdefault(signed, place)
-        if whole in known:  # others are held against the first text of these words
+        if whole in known:  # other texts are compared with the first text of these words
             continue
         known.add(whole)
         if len(family) < KEPT:
@@ -109,13 +109,13 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
 
 
 def _read(texts: Sequence[str]) -> tuple[list[int], list[dict[str, None]]]:
-    """List for each text the first place of one with the same words, and its n-grams, once each and in order."""
+    """Return for each text the place of the first text with the same words, and its n-grams, once each and in order."""
     places: dict[str, int] = {}
     firsts: list[int] = []
     sets: list[dict[str, None]] = []
     for place, text in enumerate(texts):
         words = words_of(text)
-        whole = " ".join(words) or shown(text).strip()  # signs alone are compared as they are
+        whole = " ".join(words) or shown(text).strip()  # a text without words is compared by its characters
         first = places.setdefault(whole, place)
         firsts.append(first)
         sets.append(sets[first] if first < place else dict.fromkeys(ngrams_of(words, ORDER) or [whole]))
@@ -129,7 +129,7 @@ def _common_stretches(
     in_texts: Counter[str],
     records: Sequence[Hashable],
 ) -> dict[str, int]:
-    """All common stretches of words as the texts have them one after the other, and in how many texts they stand."""
+    """Map each common stretch of words, in the order of the texts, to the number of texts that have it."""
     most = most_of_texts(len(texts))
     common = {ngram for ngram, count in in_texts.items() if count > most}
     counts: Counter[str] = Counter()
@@ -138,13 +138,13 @@ def _common_stretches(
         if firsts[place] < place or not common or len(own.keys() & common) <= STRETCH - ORDER:
             continue
         words, size = words_of(texts[place]), 0
-        stretches: dict[str, None] = {}  # whose n-grams are all common, once each and in order: no other can be
+        stretches: dict[str, None] = {}  # only stretches whose n-grams are all common can be; once each and in order
         for start, ngram in enumerate(ngrams_of(words, ORDER)):
             size = size + 1 if ngram in common else 0
             if size > STRETCH - ORDER:
                 stretches[" ".join(words[start + ORDER - STRETCH : start + ORDER])] = None
         for stretch in stretches:
-            counts[stretch] += seen_in.get(stretch) != records[place]  # turns of a chat repeat what was said before
+            counts[stretch] += seen_in.get(stretch) != records[place]  # later turns of a chat repeat the earlier ones
             seen_in[stretch] = records[place]
     return {stretch: count for stretch, count in counts.items() if count > most}
 
@@ -152,9 +152,10 @@ def _common_stretches(
 def _numbered(
     sets: Sequence[Mapping[str, None]], firsts: Sequence[int], counts: Counter[str], common: Iterable[str]
 ) -> tuple[list[Ngrams], Callable[[float], int], Callable[[int], list[int]]]:
-    """Sets as ascending numbers: the rarest n-gram of all texts has the least, and those of templates the greatest.
+    """Number the n-grams by frequency: the rarest has the least number, and n-grams of templates have the greatest.
 
-    Further the first number of no template's n-gram in at least so many texts, and a text's numbers in order.
+    Return the sets as ascending numbers, a function from a number of texts to the least number of an n-gram outside
+    templates that as many have, and a function from a place to its text's numbers in order.
     """
     templates = {ngram for stretch in common for ngram in ngrams_of(stretch.split(" "), ORDER)}
     order = sorted(counts, key=lambda ngram: (ngram in templates, counts[ngram], ngram))
@@ -176,7 +177,7 @@ def _numbered(
 def _most_alike(
     place: int, ngrams: Sequence[Ngrams], others: set[int], threshold: float, *, whole: bool = False
 ) -> Duplicate | None:
-    """The most similar of others without templates, or the *whole* texts; of several the first, None if none is."""
+    """Return the most similar of *others*, without templates or by *whole* texts; ties: the first; None if none is."""
     own = set(ngrams[place].numbers)
     telling = len(own) if whole else ngrams[place].telling
     best = None
@@ -201,13 +202,13 @@ def copies_among_templates(
     first_of: Callable[[float], int],
     in_order: Callable[[int], Sequence[int]],
 ) -> dict[int, int]:
-    """The family of each text that is a near copy of what most texts of its family have, by place.
+    """Map the place of each text that is a near copy of its family's core to the number of the family.
 
-    Texts with the same rarest n-gram of templates are a family, and what half of them or more have is its core. A place
-    of the core where half of the family or more have words of their own is a slot. What is filled into a template
-    stands in a slot, whereas copies were changed at different places: a copy is what has no words of its own in a slot.
-    So copies of which half or more have other words in one and the same place, such as a number at the end, stay a
-    template's. Only *places* are looked at, of equal texts the first; the functions are those of :func:`_numbered`.
+    A family is the texts with the same rarest n-gram of templates; its core is the n-grams that at least half of them
+    have. A slot is a place of the core where at least half of the family have words of their own. The contents of a
+    template stand in slots, whereas copies differ in different places: so a text without words of its own in a slot is
+    a copy. Texts that differ in the same place, such as a number at the end, count as filled templates instead.
+    *places* are those of different texts; the functions are those of :func:`_numbered`.
     """
     members: defaultdict[int, list[int]] = defaultdict(list)
     for place in places:
@@ -216,7 +217,7 @@ def copies_among_templates(
             members[numbers[telling]].append(place)
     cores: list[set[int]] = []
     homes: dict[int, int] = {}
-    # The largest first: a copy whose change hit the family's own n-gram belongs to the others all the same.
+    # Largest first: a copy whose change hit the n-gram that defines the family still joins the family.
     for family in sorted(members.values(), key=len, reverse=True):
         if len(family) < FEWEST:
             break
@@ -230,9 +231,9 @@ def copies_among_templates(
 
 
 def _core(family: Sequence[Ngrams], first_of: Callable[[float], int]) -> set[int]:
-    """The n-grams that half of a family or more have."""
+    """Return the n-grams that at least half of a family have."""
     least = len(family) / 2
-    rare, counts = first_of(least), Counter[int]()  # numbers below are of n-grams that too few texts have
+    rare, counts = first_of(least), Counter[int]()  # too few texts have the n-grams with lower numbers
     for numbers, telling in family:
         counts.update(number for number in numbers[:telling] if number >= rare)
         counts.update(numbers[telling:])
@@ -240,10 +241,10 @@ def _core(family: Sequence[Ngrams], first_of: Callable[[float], int]) -> set[int
 
 
 def _outside_slots(family: Sequence[int], core: set[int], in_order: Callable[[int], Sequence[int]]) -> list[int]:
-    """The texts of a family that have half of its core or more, without words of their own in a slot."""
+    """Return the texts of a family that have at least half of its core, and no words of their own in a slot."""
     shared = {place: len(core.intersection(in_order(place))) for place in family}
     whole = in_order(max(family, key=shared.__getitem__))
-    family = [place for place in family if shared[place] >= len(core) / 2]  # others share a phrase of it
+    family = [place for place in family if shared[place] >= len(core) / 2]  # other texts share only a phrase
     steps = {number: step for step, number in enumerate((number for number in whole if number in core), 1)}
     gaps = {place: _own_gaps(in_order(place), core, steps) for place in family}
     counts = Counter(gap for own in gaps.values() for gap in own)
@@ -252,7 +253,7 @@ def _outside_slots(family: Sequence[int], core: set[int], in_order: Callable[[in
 
 
 def _own_gaps(numbers: Sequence[int], core: set[int], steps: Mapping[int, int]) -> set[int]:
-    """The steps of the core after which a text has n-grams of its own, with all those that it lacks there."""
+    """Return the steps of the core after which a text has n-grams of its own, and the steps that it lacks there."""
     found: set[int] = set()
     last, is_own = 0, False
     for number in numbers:

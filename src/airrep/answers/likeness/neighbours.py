@@ -1,4 +1,4 @@
-"""Nearest examples by meaning, also of embeddings that an index holds already."""
+"""Nearest examples by meaning, also by embeddings that an index holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,25 +18,25 @@ from airrep.scoring.products import ask
 from airrep.scoring.topk import TopK, top_k
 
 _MOST_UNKNOWN = 0.5
-"""Share of a text from which on embeddings tell nothing of it, if it is above."""
+"""If a greater share of a text is unknown to an encoder, its embedding says nothing."""
 _CHUNK = 4096
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The nearest other examples of each one, nearest first."""
+    """The nearest other examples of each example, nearest first."""
 
     places: Rows
-    """``(n, k)``."""
+    """``(n, k)`` places of examples."""
     cosines: np.ndarray
     """``(n, k)`` float32."""
 
     @classmethod
     def of(cls, units: np.ndarray, k: int) -> "Neighbours":
-        """The k nearest of each row of unit vectors ``(n, d)``, by exact search; n is above k."""
+        """Find the k nearest of each row of unit vectors ``(n, d)``, by exact search; n is above k."""
         found = top_k(ask(units, [Block(0, units)]), k + 1)
         own = found.rows == np.arange(len(units))[:, None]
-        own[~own.any(axis=1), -1] = True  # more than k copies of it come before itself: the last gives way
+        own[~own.any(axis=1), -1] = True  # more than k copies come before the row itself: drop the last
         places, cosines = found.rows[~own], found.scores[~own]
         return cls(places.reshape(-1, k), cosines.reshape(-1, k))
 
@@ -46,15 +46,15 @@ class Votes:
     """How the neighbours of each example vote on its label."""
 
     own: np.ndarray
-    """``(n,)``: share of the votes for its own label; NaN where nobody votes, or it has no label."""
+    """``(n,)``: share of the votes for the example's own label; NaN without votes or without a label."""
     best: list[str | None]
-    """The label of most votes; of several, to rounding, the first by name."""
+    """The label with most votes; of equal ones, up to rounding, the first by name. None without votes."""
     most: np.ndarray
-    """``(n,)``: the share of that."""
+    """``(n,)``: share of the votes for the label with most votes."""
 
 
 def vote(labels: Sequence[str | None], near: Neighbours) -> Votes:
-    """Neighbours vote for their own labels, each with its cosine if that is above 0; those without a label do not."""
+    """Let neighbours vote for their own labels, weighted by cosine if above 0; unlabelled neighbours do not vote."""
     names = sorted({label for label in labels if label is not None})
     number = {name: place for place, name in enumerate(names)}
     codes = np.array([-1 if label is None else number[label] for label in labels])
@@ -71,10 +71,10 @@ def vote(labels: Sequence[str | None], near: Neighbours) -> Votes:
 
 
 def disagreement(prompts: np.ndarray, responses: np.ndarray, near: Neighbours) -> np.ndarray:
-    """How far each response is from what those of its nearest prompts lead one to expect, ``(n,)``; of unit vectors.
+    """Measure how far each response is from what its nearest prompts' responses suggest, ``(n,)``; of unit vectors.
 
-    The sum of two differences of cosines: how much less it is like its neighbours' responses than these are like each
-    other, and how much less it is like its own prompt than theirs are like their prompts.
+    The value is the sum of two differences of cosines: among the neighbours' responses minus of this response with
+    them; and of the neighbours' responses with their own prompts minus of this response with its own prompt.
     """
     fits = (prompts * responses).sum(axis=1, dtype=np.float64)
     k, odd = near.places.shape[1], np.empty(len(prompts))
@@ -88,10 +88,10 @@ def disagreement(prompts: np.ndarray, responses: np.ndarray, near: Neighbours) -
 
 
 def robust_deviations(values: np.ndarray) -> np.ndarray:
-    """Values in robust deviations from their median: 1.4826 times the median distance from it.
+    """Express values in robust deviations from their median: 1.4826 times the median distance from it.
 
-    Where half of them are the median, to rounding, that is 0, and 1.2533 times the mean distance stands for it, or 1 if
-    all are.
+    If half of the values equal the median, up to rounding, that deviation is 0; then 1.2533 times the mean distance
+    replaces it, or 1 if all values are equal.
     """
     middle = np.median(values)
     distances = np.abs(values - middle)
@@ -102,7 +102,7 @@ def robust_deviations(values: np.ndarray) -> np.ndarray:
 
 
 def mostly_unknown(attributor: Attributor, examples: Sequence[Example]) -> Mask:
-    """Tell whether more than half of each example's text is unknown to an encoder: all such texts look alike to it."""
+    """Return whether more than half of each example's text is unknown to its encoder, to which all these look alike."""
     if not isinstance(attributor, EmbeddingAttributor):
         return np.zeros(len(examples), bool)
     unknown: Mask = attributor.encoder.unknown_shares(examples) > _MOST_UNKNOWN
@@ -111,7 +111,7 @@ def mostly_unknown(attributor: Attributor, examples: Sequence[Example]) -> Mask:
 
 @dataclass(frozen=True)
 class StoredMeaning:
-    """The channel of an index that holds sentence embeddings of whole examples, and what makes such."""
+    """The channel of an index that holds sentence embeddings of whole examples, with its encoder."""
 
     index: Index
     encoder: EmbeddingAttributor
@@ -119,7 +119,7 @@ class StoredMeaning:
 
     @classmethod
     def of(cls, index: Index) -> "StoredMeaning | None":
-        """The first channel of an index that is a sentence encoder of whole examples; None without one."""
+        """Find the first channel of an index that is a sentence encoder of whole examples; None if there is none."""
         attributor = index.attributor
         parts: Sequence[Attributor] = attributor.parts if isinstance(attributor, ChannelsAttributor) else (attributor,)
         for channel, part in zip(index.channels, parts, strict=True):
@@ -128,7 +128,7 @@ class StoredMeaning:
         return None
 
     def nearest(self, examples: Sequence[Example], keep: Mask) -> list[tuple[int, float] | None]:
-        """The kept row of greatest cosine with each example, and this cosine; None for texts unknown to the encoder."""
+        """Find the kept row of greatest cosine with each example, and the cosine; None for mostly unknown texts."""
         found: list[tuple[int, float] | None] = [None] * len(examples)
         places = np.flatnonzero(~mostly_unknown(self.encoder, examples)).tolist()
         if not places:
@@ -149,7 +149,7 @@ class StoredMeaning:
         return top_k(ask(asked, MappedBlocks(self.index.blocks(self.channel), self._units)), 1, keep=keep)
 
     def _known(self, keep: Mask) -> Mask:
-        """The kept rows without those that are mostly unknown."""
+        """Drop the kept rows that are mostly unknown to the encoder."""
         keep, kept = keep.copy(), kept_examples(self.index, keep)
         while some := list(islice(kept, _CHUNK)):
             unknown = mostly_unknown(self.encoder, [example for _, example in some])

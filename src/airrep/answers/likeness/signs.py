@@ -1,4 +1,4 @@
-"""Signs that tell texts of the same words apart."""
+"""Punctuation and symbols that distinguish texts of the same words."""
 
 import re
 import unicodedata
@@ -9,9 +9,9 @@ from airrep.answers.texts import words_of
 from airrep.corpus.words import INVISIBLE, Words
 
 _PROSE = r".,;:?!'\"\-‐‑‒–—―¡¿…、。「」『』《》〈〉・،؛؟۔।॥՝՜՞։՛־׀׃፡።፣፤\0-\x1f\x7f-\x9f"
-"""Punctuation as a set of a regular expression: by itself it makes no other text, as it is set and left out at will."""
+"""Punctuation as a regular-expression set; writers vary it freely, so it alone does not distinguish texts."""
 _TELLS = rf"[^\w\s{_PROSE}]"
-"""All other signs: brackets, operators, currencies, arrows, emoji."""
+"""Pattern of all other signs: brackets, operators, currencies, arrows, emoji."""
 _DASH = "[-‐‒–]"
 _IN_PROSE = (
     _TELLS,
@@ -25,32 +25,32 @@ _IN_PROSE = (
     r"(?<=(?<!\w)[\db-hj-zB-HJ-Z])!|(?<=(?<!\w)\d\d)!|(?<=(?<!\w)\d\d\d)!|(?<=[)\]])!",  # 5!, n!
     r"[,:](?=[)\]])|(?<=\[):",  # (1,), a[1:]
 )
-"""Signs that bear meaning in any text."""
+"""Patterns of signs that carry meaning in any text."""
 _IN_CODE = (*_IN_PROSE, r"\"|(?<!\w)'|'(?!\w)|-(?!\s)|(?<=[\"']):|[.,;:?!](?!\s|[.,;:?!]*\s*\Z)")
-"""Those of a line of a program or a formula: quotes too, and punctuation without a space behind it."""
+"""Patterns for a line of a program or a formula: also quotes, and punctuation without a space behind it."""
 _SIGNS = {code: Words(signs=True, rest="|".join(signs)) for code, signs in ((False, _IN_PROSE), (True, _IN_CODE))}
 _CODE = re.compile(
     r"[={}\[\]<>\\|]|\w\((?!s\))|;\s*\Z|\$[^\W\d]"  # x = f(y); $HOME
     r"|\A\s*(?:\"[^\"]*\"|'[^']*'|(?:- )?[a-z_][\w.-]*)\s*:\s*[\"'\[{|>]"  # version: "3"
     r"|\A\s*[a-z]\w*(?: -\w+)* [\"']"  # echo "a b"
 )
-"""Signs that a line of a program or a formula has, and a line of prose rarely has."""
+"""Pattern of signs that lines of a program or a formula have, and prose rarely has."""
 _OPENS = re.compile(r"[:{(\[]\s*\Z")
-"""The end of a line whose block is indented."""
+"""Pattern of the end of a line after which a block is indented."""
 _SAME = str.maketrans(
     dict.fromkeys("“”„‟«»〝〞〟״", '"')
     | dict.fromkeys("‘’‚‛‹›´׳", "'")
     | dict.fromkeys("‐‑‒–—−", "-")
     | {"〜": "~", "⁄": "/"}
 )
-"""Forms of one sign; dashes are made the same once it is known what they mean."""
+"""Variants of a sign, mapped to one form; dashes are mapped only after their meaning is known."""
 _QUOTES = {sign: same for sign, same in _SAME.items() if same in "\"'"}
 _UNSEEN = re.compile(rf"(\U0001f3f4[\U000e0020-\U000e007f]+)|[{INVISIBLE}]")
-"""Invisible characters; those that spell a flag (England's, say) are kept."""
+"""Pattern of invisible characters; the group keeps those that spell a flag, such as England's."""
 
 
 def signs_of(text: str) -> str:
-    """The signs of a text that bear meaning, in their order; a space stands for each word, tabs for an indentation.
+    """Return the signs of a text that carry meaning, in order; a space stands for each word, tabs for indentation.
 
     Example:
         >>> signs_of("If (x < 5), then ... well-known - or not")
@@ -60,7 +60,7 @@ def signs_of(text: str) -> str:
 
 
 def same_signs(text: str, other: str) -> bool:
-    """True unless the words of a text stand in another, one after the other, with other signs there."""
+    """Return False only if the words of *text* stand in *other* one after another, with other signs between them."""
     inside, whole = ([f" {' '.join(cut(one))} " for one in (text, other)] for cut in (words_of, _tokens))
     if inside[0] == inside[1]:
         return whole[0] == whole[1]
@@ -68,7 +68,7 @@ def same_signs(text: str, other: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """A text as it is seen, any width: without what is invisible, and exponents apart from the digits before them."""
+    """Return a text as it looks, in one width: without invisible characters, and with "^" before exponents."""
     if not text.isascii():
         raised, numbers = _other_digits()
         text = numbers.sub("¦", raised.sub("^", _UNSEEN.sub(r"\1", text).translate(_QUOTES)))
@@ -77,7 +77,7 @@ def shown(text: str) -> str:
 
 @cache
 def _other_digits() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Places before what is raised; and between plain digits and others: fractions, in circles, below the line."""
+    """Return patterns of places before raised characters, and between plain and other digits, such as fractions."""
     raised = [sign for sign in map(chr, range(0xA0, 0x20000)) if unicodedata.decomposition(sign).startswith("<super>")]
     numbers = (sign for sign in map(chr, range(0xA0, 0x20000)) if unicodedata.category(sign) == "No")
     other = f"[{''.join(sign for sign in numbers if unicodedata.decomposition(sign) and sign not in raised)}]"
@@ -85,7 +85,7 @@ def _other_digits() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """Words in lower case, signs that bear meaning, and the indentations of a program, in order."""
+    """Yield words in lower case, signs that carry meaning, and indentations of a program, in order."""
     lines = [line for line in shown(text).splitlines() if line.strip()]
     for line, depth in zip(lines, _depths(lines), strict=True):
         if depth:
@@ -99,7 +99,7 @@ def _is_word(token: str) -> bool:
 
 
 def _depths(lines: Sequence[str]) -> list[int]:
-    """How deep each line is indented; all 0 where no line of a program is. One space is none."""
+    """Return each line's depth of indentation; all 0 if no line of a program is indented. One space does not count."""
     widths = [len(line) - len(line.lstrip()) for line in (line.expandtabs() for line in lines)]
     heads = zip(widths, lines, ["", *lines], strict=False)
     if not any(width > 1 and (_CODE.search(line) or _OPENS.search(before)) for width, line, before in heads):

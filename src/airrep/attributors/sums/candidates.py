@@ -1,4 +1,4 @@
-"""Two stages: cheap channels pick candidates, a dear channel scores these alone."""
+"""Two stages: cheap channels pick candidates, an expensive channel scores only them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -10,37 +10,37 @@ from airrep.scoring.asked import Asked, ScoresAsked, stream_scores
 from airrep.scoring.topk import top_k
 
 LEAST = 3
-"""Examples that a line is fitted to, at least."""
+"""Fewest examples that a line is fitted to."""
 
 
 class Read(NamedTuple):
-    """Examples that all channels have scored, beside the candidates."""
+    """Scores of random training examples that all channels score, besides the candidates."""
 
     cheap: np.ndarray
-    """Scores of the cheap channels together, ``(q, r)``."""
+    """Weighted sum of the cheap channels' scores, ``(q, r)``."""
     dear: np.ndarray
-    """Scores of the dear channel, ``(q, r)``."""
+    """Scores of the expensive channel, ``(q, r)``."""
 
 
 class CandidatesAsked(ScoresAsked):
-    """Queries whose scores a method computes for the candidates of each; others get what the cheap channels predict.
+    """Queries for which a method scores only candidates; the cheap channels predict the scores of all other rows.
 
     The candidates z of query x are the rows that the cheap channels rank first by their sum c(x, z). Any other row
-    scores α + β c(x, z), a line that is fitted by least squares to the candidates and to a few random examples. With
-    0 there instead, sums over a group would say little but how many of its members are candidates.
+    scores α + β c(x, z), a line that is fitted by least squares to the candidates and to a few random examples. If
+    other rows scored 0, a sum over a group would say little but how many of its members are candidates.
 
-    All candidates of a list of queries are scored in one pass. A query counts its own alone, so that its scores do not
-    depend on the other queries.
+    All candidates of a list of queries are scored in one pass. Each query uses only its own candidates, so that its
+    scores do not depend on the other queries.
     """
 
     def __init__(self, whole: ScoresAsked, cheap: Asked, picked: Sequence[Rows], read: Read) -> None:
-        """*whole* asks for all rows; *picked* are the candidates of each query, ascending."""
+        """*whole* scores all rows; *picked* are the candidates of each query, ascending."""
         super().__init__(whole.method, whole.queries, whole.kept, whole.channel, whole.pooling)
         self.cheap, self.picked, self.read = cheap, picked, read
 
     @classmethod
     def of(cls, whole: ScoresAsked, cheap: Asked, count: int, read: Read) -> ScoresAsked:
-        """Return what a method asks of *count* candidates of each query; of all rows, if there are no more."""
+        """Restrict *whole* to *count* candidates of each query; return *whole* if there are no more rows."""
         live = whole.kept.live
         if count >= (whole.rows if live is None else int(live.sum())):
             return whole
@@ -48,7 +48,7 @@ class CandidatesAsked(ScoresAsked):
         return cls(whole, cheap, list(picked), read)
 
     def paired(self) -> "CandidatesAsked":
-        """Pair each query of the first half with one of the second: both get what either picked."""
+        """Pair each query of the first half with one of the second: both get the candidates of either."""
         half = len(self) // 2
         union = [np.union1d(one, other) for one, other in zip(self.picked[:half], self.picked[half:], strict=True)]
         return self._like(picked=union * 2, _found=[])
@@ -76,7 +76,7 @@ class CandidatesAsked(ScoresAsked):
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Offset and slope of the line through some points by least squares; 0 where these tell none."""
+    """Fit offset and slope by least squares; both are 0 if the points are too few or have equal x."""
     wide = x.astype(np.float64) - x.mean(dtype=np.float64)
     squares = float(wide @ wide)
     if len(x) < LEAST or squares <= 0:

@@ -23,42 +23,42 @@ from airrep.scoring.products import DenseAsked
 from airrep.sparse import SparseRows
 
 REFERENCE, GROUPS, MEMBERS = 256, 64, 16
-"""Examples, groups that are drawn from them, and members of each, where there are enough examples."""
+"""Number of examples, of groups drawn from them, and of members of a group, if there are enough examples."""
 FEW = 32
-"""Examples that a channel with candidates scores, to tell the size of its scores and how far others predict them."""
+"""Examples that a channel with candidates scores, to measure its scores' size and how well others predict them."""
 LEAST_APART = 1e-3
-"""Least 1 − ρ: pools divide by what they are multiplied with."""
+"""Least value of the factor 1 − ρ: pools divide by factors, so none may be 0."""
 ALIKE = 1e-6
-"""Scores whose deviation is such a part of the largest are alike: float32 tells no more."""
+"""Scores count as equal if their deviation is at most this part of the largest score: float32 shows no more."""
 HELD = 2**22
-"""Scores of the examples by methods that keep no features that are held for queries to come, 16 MiB."""
+"""Most cached scores of the examples, for methods that store no features: 16 MiB."""
 KEY, EXAMPLES = "reference.txt", "reference.jsonl"
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Some training examples: their features in every channel, and their texts for methods that keep nothing."""
+    """Some training examples: their features in every channel, and their texts for methods that store no features."""
 
     parts: Mapping[str, Features | None]
     key: str
     """Digest of the examples."""
     examples: Sequence[Example] | None = None
-    """The examples, where a channel keeps no features to score them by."""
+    """The examples themselves; None if every channel stores features."""
 
     @classmethod
     def of(cls, encoded: Mapping[str, Features | None], examples: Corpus) -> "Reference":
-        """These examples, as channels keep them."""
+        """Make a reference of examples; *encoded* holds their features by channel."""
         direct = any(part is None for part in encoded.values())  # else texts stay out of the index
         return cls(encoded, json_digest([one.reading_hash for one in examples]), examples if direct else None)
 
     @cached_property
     def kept(self) -> InMemory:
-        """The examples as what queries are asked of."""
+        """The examples in the form that queries are scored against."""
         return InMemory(self.parts, self.examples, RecentScores(HELD))
 
     @cached_property
     def few(self) -> "Reference":
-        """The first of them alone, which were drawn at random: for methods that take long to score each."""
+        """The first few examples, which were drawn at random: for methods that are slow to score each example."""
         parts = {name: None if part is None else part[:FEW] for name, part in self.parts.items()}
         return Reference(parts, self.key, self.examples and self.examples[:FEW])
 
@@ -70,7 +70,7 @@ class Reference:
         return Groups.from_lists({str(number): row for number, row in enumerate(drawn)})
 
     def scores(self, asked: Mapping[str, Asked]) -> np.ndarray:
-        """Scores of the groups in each channel, ``(channels, q, groups)``; those of a query depend on it alone."""
+        """Score the groups in each channel, ``(channels, q, groups)``; other queries do not change a query's scores."""
         found = np.empty((len(asked), len(next(iter(asked.values()))), GROUPS))
         for place, (channel, one) in enumerate(asked.items()):
             here = one.over(self.kept, channel)
@@ -84,7 +84,7 @@ class Reference:
         return found
 
     def save(self, folder: Path) -> None:
-        """Write it into a folder."""
+        """Write the reference into a folder."""
         for number, part in enumerate(self.parts.values()):
             if isinstance(part, np.ndarray):
                 np.save(folder / f"reference-{number}.npy", part)
@@ -96,7 +96,7 @@ class Reference:
 
     @classmethod
     def load(cls, folder: Path, channels: Sequence[str]) -> "Reference | None":
-        """Return what :meth:`save` wrote; None where there is nothing."""
+        """Read what :meth:`save` wrote; None if the folder holds no reference."""
         if not (folder / KEY).is_file():
             return None
         parts = {name: _loaded(folder / f"reference-{number}") for number, name in enumerate(channels)}
@@ -132,12 +132,12 @@ def _loaded(path: Path) -> Features | None:
 
 
 def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndarray:
-    """Return what each channel's scores are multiplied by for each query, ``(q, channels)`` float64.
+    """Return the factor of each channel's scores for each query, ``(q, channels)`` float64.
 
-    That is w, or w (1 − ρ(x)) σ(x) / σ_c(x) if it is relative. ρ is its correlation with the sum of the others over the
-    groups: where both say the same the others know the query well, and need no more of it. Where the sum of the others,
-    or the channel, scores all groups alike, σ or σ_c says nothing and is taken as 1, and ρ as 0. *channels* have one at
-    least that is not relative; *scores* are ``(channels, q, groups)``, without weights.
+    The factor is the weight w, or w (1 − ρ(x)) σ(x) / σ_c(x) for a relative channel. Over the groups, σ(x) is the
+    deviation of the weighted sum of the channels that are not relative, σ_c(x) the channel's own, and ρ(x) their
+    correlation: where both agree, the sum needs little of this channel. A deviation of 0 counts as 1, and ρ as 0 then.
+    At least one of *channels* must not be relative; *scores* are ``(channels, q, groups)``, without weights.
     """
     weights = np.array([one.weight for one in channels])
     relative = np.array([one.relative for one in channels])
@@ -149,14 +149,14 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
 
 
 def _correlation(whole: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Correlate the sum ``(q, groups)`` with each channel ``(channels, q, groups)``; 0 where one is constant."""
+    """Correlate the sum ``(q, groups)`` with each channel ``(channels, q, groups)``; 0 where either is constant."""
     both = [each - each.mean(axis=-1, keepdims=True) for each in (whole[None], scores)]
     products, sizes = (both[0] * both[1]).mean(axis=-1), _deviation(whole)[None] * _deviation(scores)
     return np.asarray(np.divide(products, sizes, out=np.zeros_like(products), where=sizes > 0))
 
 
 def _deviation(scores: np.ndarray) -> np.ndarray:
-    """Over the groups; 0 where they differ by no more than roundings."""
+    """Return the deviation over the groups; 0 where scores differ by rounding alone."""
     found: np.ndarray = scores.std(axis=-1)
     return np.where(found > ALIKE * np.abs(scores).max(axis=-1), found, 0.0)
 

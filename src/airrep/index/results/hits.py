@@ -1,4 +1,4 @@
-"""Hits: training examples in a ranking, and the verdict on it."""
+"""Hits: training examples in a ranking, and the verdict on the answer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from airrep.index.why import Why
 
 
 def _fields_of(record: Any) -> Any:
-    """A record as the fields of an example, whose metadata stands beside them (:meth:`Example.to_dict`)."""
+    """Turn a record of :func:`record_of` into the fields of an example; other keys become metadata."""
     if not isinstance(record, Mapping):
         return record
     own = {name: record[name] for name in RESERVED if name in record}
@@ -25,7 +25,7 @@ def _fields_of(record: Any) -> Any:
 
 
 def record_of(example: Example) -> dict[str, Any]:
-    """An example as a record, with the place that it was read from; a field of that name stands in its metadata."""
+    """Turn an example into a record with the place that it was read from; metadata of that name are nested."""
     record = example.to_dict()
     if example.place is None:
         return record
@@ -35,9 +35,9 @@ def record_of(example: Example) -> dict[str, Any]:
 
 
 PLACE = "read_from"
-"""Key of a record for the place in its file."""
+"""Key of a record for the file and line that the example was read from."""
 Record: TypeAlias = Annotated[Example, BeforeValidator(_fields_of), PlainSerializer(record_of)]
-"""An example that is written as a record."""
+"""An example that is serialised as a flat record."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Hit:
     """Row number in the index."""
     example: Record
     why: Annotated[Why, Sparing] | None = None
-    """Parts of the score, if they were asked for."""
+    """Parts of the score; None unless they were requested."""
     deviations: float | None = None
-    """How far the score lies above the mean of all examples, in deviations of their scores; None where not asked for
-    (:func:`airrep.answers.verdict.top`)."""
+    """Standard deviations by which the score lies above the mean of all examples; None if not measured, as by
+    :meth:`airrep.Index.top` (:func:`airrep.answers.verdict.top` measures them)."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class CopyPlace:
     row: int
     """Row number in the index."""
     place: Span
-    """Where in the example."""
+    """Field and characters of the example."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ class Copied:
     """Words of an answer that stand in training examples one after another, as they do in the answer."""
 
     text: str
-    """They as the answer has them, in one line."""
+    """The words as the answer has them, in one line."""
     words: int
     query: Span
-    """Where they stand in the answer."""
+    """Characters of the answer that hold the words."""
     examples: int
-    """How many examples hold them."""
+    """How many examples hold the words."""
     places: tuple[CopyPlace, ...]
-    """The first place in each of the first of these, by row."""
+    """The first place in each of the first examples, by row; at most 20."""
 
 
 Kind: TypeAlias = Literal["stands out", "weak", "nothing"]
@@ -96,24 +96,24 @@ Kind: TypeAlias = Literal["stands out", "weak", "nothing"]
 class Verdict:
     """Verdict on an answer: does anything in the data stand out as what taught it?
 
-    The share of a training example is what it teaches of the answer, as a part of what a copy of the answer would
-    teach: 0 for the mean example, 1 for a copy. With a better answer it is the lesser of that share and the same share
-    of the contrast, so that it must teach the answer, and more than the better one. The nearest example has the
-    greatest share.
+    The share of a training example is what the example teaches of the answer, as a part of what a copy of the answer
+    would teach: 0 for the mean example, 1 for a copy. With a better answer, the share is the lesser of this number and
+    the same number for the contrast, so that an example with a great share teaches the answer more than the better
+    answer. The nearest example is the one with the greatest share.
     """
 
     kind: Kind
     """``"stands out"`` (chance below 1 %), ``"weak"`` (below 5 %), or ``"nothing"``: nothing here taught this."""
     chance: float
-    """Chance that the nearest example to an answer that nothing taught has as great a share, from 0 to 1."""
+    """Chance, from 0 to 1, that the nearest example to an answer that nothing taught has at least this share."""
     share: float
     """Share of the nearest example."""
     deviations: float
-    """How far the score of the nearest example lies above the mean of all, in deviations of their scores."""
+    """Standard deviations by which the score, or contrast, of the nearest example lies above the mean of all."""
     row: int
     """Row number of the nearest example in the index."""
     rows: int
-    """Examples whose share is at least 0.7 of the greatest; no more than 100 are counted."""
+    """Number of examples whose share is at least 0.7 times the greatest; no more than 100 are counted."""
     text: str
     """The verdict in words."""
 
@@ -122,7 +122,7 @@ FIELDS = ("id", "prompt", "response", "label", "source")
 
 
 def fields_of(example: Example) -> dict[str, Any]:
-    """The fields of a training example in a row of a result."""
+    """Return the fields of a training example for a row of a result."""
     return {name: getattr(example, name) for name in FIELDS}
 
 
@@ -133,14 +133,14 @@ class Hits(Tabular, Sequence[Hit]):
     query: Record
     hits: tuple[Annotated[Hit, Sparing], ...]
     provenance: Annotated[Provenance, Field(exclude=True)] = NOWHERE
-    """As the whole result has it."""
+    """Provenance of the whole result."""
     least: Annotated[bool, Field(exclude=True)] = False
     better: Record | None = None
-    """The better answer, of a contrast."""
+    """The better answer; None without a contrast."""
     verdict: Verdict | None = None
-    """Does any example stand out as what taught the answer? None where it was not judged; :func:`airrep.top` does."""
+    """Verdict on the answer; None if it was not judged, as :func:`airrep.top` does."""
     copied: tuple[Copied, ...] | None = None
-    """The longest stretches of the answer that training examples hold word for word, where reasons were asked for."""
+    """Longest stretches of the answer that training examples hold word for word; None unless requested with reasons."""
 
     @overload
     def __getitem__(self, position: int) -> Hit: ...
