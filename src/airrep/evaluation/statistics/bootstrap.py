@@ -134,7 +134,7 @@ class Resamples:
 
 def _counts(seed: int, axis: str, resamples: int, size: int) -> np.ndarray:
     generator = stream(seed, "bootstrap", axis)
-    counts = np.empty((resamples, size), np.float32)  # counts are small, so that it holds them exactly
+    counts = np.empty((resamples, size), np.float32)  # float32 holds small counts exactly
     step = max(1, CELLS // size)
     for first in range(0, resamples, step):
         some = counts[first : first + step]
@@ -194,7 +194,7 @@ def resample_sets(
         plain = block.spearman(np.ones(m))
         for one in sums:
             one.add_queries(plain, of_queries)
-        step = max(1, CELLS // 4 // (m * len(plain[0])))  # more would leave the processor's cache
+        step = max(1, CELLS // 4 // (m * len(plain[0])))  # larger steps exceed the processor's cache
         for first in range(0, count, step):
             some = slice(first, first + step)
             found = block.spearman(drawn.subsets[some].astype(np.float64))
@@ -223,7 +223,7 @@ class _Sums:
         self._weights[1] += usable @ of_queries.T
 
     def add_subsets(self, first: int, found: np.ndarray, of_queries: np.ndarray) -> None:
-        """Add correlations in resamples from number *first* on, with all queries and with resampled ones, ``(r, q)``."""
+        """Add correlations in resamples from number *first* on, with all queries and with resampled queries."""
         parts, usable = self._part(found)
         for i, (part, counted, weights) in enumerate(zip(parts, usable, of_queries, strict=True), first):
             self._totals[0, :, i] += part @ weights

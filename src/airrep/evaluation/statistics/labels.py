@@ -52,7 +52,7 @@ def variance_parts(by_seed: np.ndarray) -> Variance:
     within = np.nansum((wide - means) ** 2, axis=(0, 2))
     left, right = np.maximum(groups - 1, 0), total - groups
     known = (left > 0) & (right > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):  # what is not known becomes NaN below
+    with np.errstate(divide="ignore", invalid="ignore"):  # unknown values become NaN below
         noise, spread = within / right, between / left
         per_group = (total - (repeats**2).sum(axis=1) / total) / left
         signal = np.maximum(spread - noise, 0) / per_group
@@ -546,7 +546,7 @@ def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, floa
     """Return, for each set of similar queries, how many vary and their reliability, below 0 if seeds disagree."""
     q = by_seed.shape[1]
     whole, count = split_halves(by_seed), max(2, q // QUERIES_TOGETHER)
-    subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # those that two seeds have
+    subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # subsets that two seeds have
     means = _means(whole.spearman, [np.arange(q)])
     if q >= QUERIES_TOGETHER and len(subsets) >= LEAST_SUBSETS:
         even, odd = (split_halves(by_seed[:, :, subsets[start::2]]).spearman for start in (0, 1))

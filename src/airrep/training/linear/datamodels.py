@@ -155,7 +155,7 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
     subsets = instance.subsets
     design = SparseRows.counts(column[subsets.rows], subsets.offsets, len(train))
     rewards = -instance.losses[:, known].astype(np.float64)
-    # The same text asked twice is one query, with the mean of its losses.
+    # A text that is asked twice is one query, with the mean of its losses.
     targets = np.zeros((len(queries), rewards.shape[1]))
     np.add.at(targets, place, rewards)
     return _Problem(train, queries, design[np.flatnonzero(known)], targets / np.bincount(place)[:, None])
