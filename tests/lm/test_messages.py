@@ -217,7 +217,7 @@ def test_a_conversation_that_is_all_in_its_texts_has_the_fingerprint_that_it_alw
 
 def test_a_chat_that_is_none_is_refused() -> None:
     for chat in ({"messages": []}, {"form": "other"}, {"messages": [{"content": "a"}]}, {"other": 1}):
-        with pytest.raises(DataError, match="chat is an object that is none of an example"):
+        with pytest.raises(DataError, match="the field chat must"):
             Corpus.from_examples([Example("a", "b", chat=chat)])
     (read,) = Corpus.from_records([{"prompt": "a", "response": "b", "chat": {"room": 4}}])
     assert (read.chat, read.metadata) == (None, {"chat": {"room": 4}})

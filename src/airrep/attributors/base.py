@@ -29,10 +29,10 @@ from airrep.shapes import Float64
 from airrep.sparse import SparseRows, taken
 
 OnRows = Callable[[int], None]
-"""Callback: how many more rows are done."""
+"""Callback that receives the number of further rows that are done."""
 
 TOLERANCE = 2
-"""Factor by which groups may be smaller or larger than those trained on without a caution."""
+"""Groups that are smaller or larger than those trained on by more than this factor get a warning."""
 
 S = TypeVar("S", bound=Settings)
 T = TypeVar("T")

@@ -21,7 +21,7 @@ class Stretches(NamedTuple):
     """Where the tokens of an example stand, in characters of ``prompt + "\\n" + response``."""
 
     starts: Int64[np.ndarray, " t"]
-    """The first character of each."""
+    """The first character of each token."""
     stops: Int64[np.ndarray, " t"]
     """The character after its last; at most the start if the token is not in the texts, such as a template's token."""
 
@@ -207,7 +207,7 @@ def _by_key(places: Places, words: TextWords) -> dict[tuple[int, int], list[tupl
 def _share(
     total: Float64[np.ndarray, "q t"], value: float, here: list[tuple[int, ...]], there: list[tuple[int, ...]]
 ) -> None:
-    """Share a value among the words of an n-gram's places in both texts."""
+    """Add a value to *total*, divided among the words of an n-gram's places in both texts."""
     lengths = {len(words) for words in (*here, *there)}
     if len(lengths) == 1:
         for rows, columns in zip(zip(*here, strict=True), zip(*there, strict=True), strict=True):

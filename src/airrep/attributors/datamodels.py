@@ -76,7 +76,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
 
     @cached_property
     def _weights(self) -> np.ndarray:
-        """``(n, q)`` float32, mapped from the disk."""
+        """``(n, q)`` float32, memory-mapped."""
         return self._load(WEIGHTS)
 
     @cached_property

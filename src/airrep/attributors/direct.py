@@ -15,7 +15,7 @@ from airrep.shapes import Float32
 
 
 class QueryScorer(Protocol):
-    """Influence scores of training examples for some queries, ``(n, q)``."""
+    """A function that returns influence scores of training examples for some queries, ``(n, q)``."""
 
     def __call__(self, train: Sequence[Example], on_rows: OnRows | None = None, /) -> Float32[np.ndarray, "n q"]: ...
 
@@ -23,7 +23,7 @@ class QueryScorer(Protocol):
 class DirectAttributor(Attributor):
     """A method whose features of training examples are too large to store, so that it scores examples directly.
 
-    An index stores nothing for it. All examples are read and scored when a query is asked for the first time.
+    An index stores nothing for it. All examples are read and scored at the first question with a query.
     """
 
     @property

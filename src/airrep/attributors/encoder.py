@@ -104,7 +104,7 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
 class AirRepAttributor(EmbeddingAttributor):
     """The AirRep encoder with attention pooling (Eq. 6): φ(z) = W·mean-pool(BERT(z)) + b.
 
-    A trained encoder learns its norms, or keeps the scaling to unit length of its start and learns a metric on it.
+    In an encoder that was trained so, the mean is scaled to unit length before W; in others its length counts.
     """
 
     name = "airrep"

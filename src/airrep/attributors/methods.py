@@ -219,8 +219,8 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
 def before_training(method: Attributor) -> Attributor:
     """Return the method with its LMs as before fine-tuning, without adapters (:func:`airrep.lm.folders.forms.meant`).
 
-    An LM that is meant to be trained stays as it is: that of :data:`TRAINED` methods, of all checkpoints, or of a
-    channel with ``warmed``.
+    An LM that is meant to be trained stays as it is: for methods in :data:`TRAINED`, with ``checkpoints=all``, and for
+    channels with ``warmed``.
 
     Raises:
         ConfigError: an LM seems to be trained already, or is not found.

@@ -35,7 +35,7 @@ class FeatureFile:
     """Features in a file: one array ``(n, d)`` of floating-point numbers, ``.npy`` or the only one of ``.safetensors``.
 
     Raises:
-        DataError: there is no such file, or it holds something else.
+        DataError: the file does not exist, or holds something else.
     """
 
     def __init__(self, path: Path) -> None:

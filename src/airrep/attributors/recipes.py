@@ -391,7 +391,7 @@ def recipe_text(name: str | None = None) -> str:
     """Return the text of a shipped recipe's file; without a name, a line for each: name and first line of the file.
 
     Raises:
-        ConfigError: there is no such recipe.
+        ConfigError: the recipe does not exist.
     """
     if name is None:
         first = {one: (SHIPPED / f"{one}.yaml").read_text("utf-8").partition("\n")[0] for one in shipped_recipes()}
@@ -460,7 +460,7 @@ def read_channels(name: str) -> tuple[Channel, ...]:
         ['n-grams of tokens', 'n-grams of words', 'encoder']
 
     Raises:
-        ConfigError: there is no such recipe, or the file cannot be read, is too large, or has no channels.
+        ConfigError: the recipe does not exist, cannot be read, is too large, or has no channels.
         ArtifactError: a directory holds something else.
     """
     path = SHIPPED / f"{name}.yaml" if name in shipped_recipes() else fetched(name)

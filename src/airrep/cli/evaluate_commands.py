@@ -38,7 +38,8 @@ class EvaluationOptions:
         typer.Option(
             "--out",
             metavar="RUN",
-            help="Also write the evaluation here. If one of the same inputs is there already, it is only shown.",
+            help="Also write the evaluation to this folder. If it already holds an evaluation of the same inputs, "
+            "that one is shown.",
         ),
     ] = None
     tag: Annotated[list[str] | None, "A tag that reports show, as key=value, such as role=tasks; may be repeated."] = (

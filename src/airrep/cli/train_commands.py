@@ -32,7 +32,8 @@ class LabelOptions:
     ]
     data: options.LabelDataOption = None
     held_out: Annotated[
-        list[str] | None, "Labels made from other examples; the step that ranks their subsets best is kept."
+        list[str] | None,
+        "Labels made from examples other than those of LABELS; airrep keeps the training step that ranks them best.",
     ] = None
     test: Annotated[list[str] | None, "Labels made from further examples, used once at the end as a test."] = None
     partial: options.PartialOption = False
@@ -168,7 +169,8 @@ class GivenLabels:
     """Options of labels that are there already, from which weights are learnt without a fine-tune."""
 
     labels: Annotated[
-        list[str] | None, f"Learn from these labels, and fine-tune nothing; may be repeated. {options.CHOICE_HELP}"
+        list[str] | None,
+        f"Learn from these labels, without fine-tunes of its own; may be repeated. {options.CHOICE_HELP}",
     ] = None
     held_out: Annotated[list[str] | None, "With --labels: labels for other queries, to judge the result."] = None
     recipe: Annotated[

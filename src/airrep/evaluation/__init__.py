@@ -6,7 +6,7 @@ contest      Tasks and competitors of a data selection, and what each selects.
 diagnosis    Diagnose labels and indexes: why an LDS is low.
 effects/     Drop the examples that a method names and retrain; trace facts to their sources.
 findings     Findings on labels: what holds an LDS back, whatever the method.
-given        Indexes, instances and evaluations as a program gives them; the examples of an index.
+given        Read indexes, instances and evaluations from arguments; training pools of indexes.
 judging      Group scores, best scale and LDS of any method on labelled instances.
 lds          LDS of indexes on labelled instances, side by side.
 loo          Leave-one-out: how well scores predict the effects of removing examples.

@@ -24,7 +24,7 @@ class ComparedRow(NamedTuple):
     """One row of one run."""
 
     name: str
-    """Name of the row, with that of its run where two rows have the same."""
+    """Name of the row, with its run's name if two rows have the same name."""
     run: str
     method: str
     pool: str | None
@@ -40,7 +40,7 @@ class ComparedPair(NamedTuple):
     one: str
     other: str
     difference: float
-    """The value of *one* less that of *other*."""
+    """Value of *one* minus value of *other*."""
     interval: Interval
     """95 %, paired; not adjusted."""
     p_value: float
@@ -48,14 +48,14 @@ class ComparedPair(NamedTuple):
     adjusted: float
     """After Holm, over all pairs here."""
     ratio: float | None = None
-    """The value of *one* over that of *other*; None where either is not above 0, or *other* not clear of it."""
+    """Value of *one* over value of *other*; None if either is not above 0, or the interval of *other* holds 0."""
     ratio_interval: Interval | None = None
     """95 %, paired (:func:`airrep.evaluation.statistics.means.paired_ratio`)."""
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Kept):
-    """Rows of evaluations of one measure and subject, against each other."""
+    """Comparison of the rows of evaluations with one measure and subject."""
 
     kind = "comparison"
     measure: str
@@ -94,19 +94,19 @@ class Comparison(Kept):
 def compare_evaluations(
     runs: EvaluationsLike, to: str | None = None, *, resamples: int | None = None, command: str = ""
 ) -> Comparison:
-    """Test every pair of rows: difference, 95 % interval, two-sided p-value, that adjusted after Holm, and the ratio.
+    """Test every pair of rows: difference, 95 % interval, two-sided p-value, p-value adjusted after Holm, and ratio.
 
     Rows of lds and loo are compared over resamples of queries and subsets, both at once
-    (:func:`airrep.evaluation.statistics.metrics.paired`; several instances are independent of each other), those of
-    classify and select without draws (McNemar's exact test, and Student's t over tasks and their queries:
-    :meth:`airrep.evaluation.statistics.means.TaskResamples.difference`).
+    (:func:`airrep.evaluation.statistics.metrics.paired`); instances are independent but for queries that they share.
+    Rows of other measures are compared without draws, by McNemar's exact test or Student's t
+    (:meth:`airrep.evaluation.statistics.means.TaskResamples.difference`).
 
     Args:
         runs: evaluations of one measure and one subject, or their paths, each alone or as ``(name, evaluation)``; or
-            one alone. Names tell rows and errors apart.
+            one alone. Rows and errors show the names.
         to: compare only with the row of this name.
         resamples: bootstrap draws of lds and loo; 1,000 if None.
-        command: the command line that asked for it.
+        command: the command line, which the result keeps.
 
     Raises:
         ConfigError: no row of that name, fewer than two rows, or a run named twice.
@@ -143,7 +143,7 @@ def _ratio(one: ComparedRow, other: ComparedRow, gap: Difference) -> tuple[float
 
 
 def comparison_request(runs: Named, to: str | None = None, resamples: int | None = None) -> dict[str, Any]:
-    """Request of :func:`compare_evaluations`, as JSON values; arguments and errors as there."""
+    """Return the request of :func:`compare_evaluations` as JSON values; arguments and errors are the same."""
     _check(runs)
     rows = {f"run {number}": _content(run) for number, (_, run) in enumerate(runs, start=1)}
     first = runs[0][1]
@@ -151,7 +151,7 @@ def comparison_request(runs: Named, to: str | None = None, resamples: int | None
 
 
 def _content(run: Evaluation) -> str:
-    """Digest of the parts of a run that are compared or shown."""
+    """Return a digest of the parts of a run that are compared or shown."""
     rows = [[row.name, row.method, row.pool, str(row.temperature)] for row in run.rows]
     shown = np.array([(row.value, *row.interval) for row in run.rows])
     values = {f"row {number}": row.per_query for number, row in enumerate(run.rows)}
@@ -160,13 +160,13 @@ def _content(run: Evaluation) -> str:
 
 
 def _digest_of(array: np.ndarray) -> str:
-    """Digest of an array's shape and numbers; all NaN count as one."""
+    """Return a digest of an array's shape and numbers; all NaN are equal."""
     numbers = np.where(np.isnan(array), np.nan, array.astype(np.float64))
     return json_digest([list(array.shape), hashlib.sha256(numbers.tobytes()).hexdigest()])
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted so that the chance of any false finding among them is bounded (Holm's step-down procedure).
+    """Adjust p-values so that the chance of any false finding among them is bounded (Holm's step-down procedure).
 
     The k-th least of n is multiplied by n − k + 1; none is below an earlier one, or above 1.
     """
@@ -188,7 +188,7 @@ class _Contestant(NamedTuple):
     """Number of the row in its run."""
 
     def matrix(self, name: str, place: int) -> np.ndarray:
-        """Matrix of this name, ``losses`` or a row's number, of the instance at a place."""
+        """Return the matrix of this name, ``losses`` or a row's number, for instance number *place*."""
         instance = self.run.facts["instances"][place]
         found = self.run.matrices.get(f"{name}/{instance}")
         if found is None:
@@ -237,9 +237,9 @@ def _find(sides: Sequence[ComparedRow], name: str) -> int:
 def _over_subsets(
     contestants: Sequence[_Contestant], pairs: Sequence[tuple[int, int]], resamples: int
 ) -> list[Difference]:
-    """Differences over queries and subsets, from the matrices."""
+    """Compute differences over queries and subsets, from the matrices."""
     names, first = [one.side.name for one in contestants], contestants[0]
-    sign = 1 if first.run.measure == "lds" else -1  # scores rank losses backwards, and effects of removals as they are
+    sign = 1 if first.run.measure == "lds" else -1  # higher scores go with lower losses, but with higher effects
     judged = []
     for place in range(len(first.run.facts["instances"])):
         scores = [one.matrix(str(one.number), place) for one in contestants]
@@ -251,8 +251,8 @@ def _over_subsets(
 
 
 def _over_queries(contestants: Sequence[_Contestant], pairs: Sequence[tuple[int, int]]) -> list[Difference]:
-    """Differences over queries, and over tasks where they have some, from the values per query."""
-    # Differences over queries are closed forms: the draws and their seed play no part.
+    """Compute differences over queries, and over tasks if they have any, from the values per query."""
+    # Differences over queries are closed forms: the draws and their seed have no effect.
     run = contestants[0].run
     tasks = run.facts.get("clusters", [""] * len(run.queries))
     drawn = TaskResamples(tuple(map(str, tasks)), "clusters" in run.facts, RESAMPLES, 0, run.measure != "drop")

@@ -40,7 +40,7 @@ QUERIES, SUBSETS = 50, 20
 FLAT = 1e-5
 """Deviation of a query's group scores, as a share of their size, that float32 hardly resolves."""
 LEAST = 5
-"""Queries below which a part is not judged."""
+"""Least number of queries for a part to be judged."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,15 +95,15 @@ def diagnose(
 
     Args:
         instances: queries, subsets and losses; or one instance alone.
-        indexes: of any data that contains the train pools, or their paths; or one alone.
-        pool: of all indexes; each method's own when None.
-        temperature: of attention.
-        seconds: of one fine-tune, where that is known.
+        indexes: indexes of any data that contains the train pools, or their paths; or one alone.
+        pool: the pool of all indexes; each method's own if None.
+        temperature: the temperature of attention.
+        seconds: seconds of one fine-tune, if known.
         resamples: bootstrap draws behind each index's interval.
-        command: the command line, to be kept.
+        command: the command line, which the result keeps.
 
     Raises:
-        ConfigError: no instance, one given twice by its content, or a pool that does not fit.
+        ConfigError: no instance, an instance given twice by its content, or a pool that does not fit.
         DataError: an instance of removals, losses that cannot be used, an index that lacks an example, or scores that
             are not finite.
 
@@ -127,7 +127,7 @@ def diagnose(
 def diagnosis_request(
     instances: Sequence[LabelledInstance], indexes: Sequence[Index], pool: PoolLike | None, temperature: float
 ) -> dict[str, Any]:
-    """Request of a diagnosis; errors as of :func:`diagnose` for an instance that is given twice."""
+    """Return the request of a diagnosis (ConfigError: an instance is given twice)."""
     distinct(instances)
     digests = {str(number): _digest(instance) for number, instance in enumerate(instances)}
     prints = {str(number): index.fingerprint for number, index in enumerate(indexes)}
@@ -136,7 +136,7 @@ def diagnosis_request(
 
 
 def _digest(instance: LabelledInstance) -> str:
-    """64 hex digits over an instance with all its losses."""
+    """Return 64 hex digits over an instance with all its losses."""
     found = sha256(identity(instance).encode())
     for array in (instance.base_losses, instance.by_seed):
         found.update(b" none" if array is None else f" {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
@@ -144,17 +144,17 @@ def _digest(instance: LabelledInstance) -> str:
 
 
 def seconds_of_fine_tunes(folders: Sequence[str | Path]) -> float | None:
-    """Median seconds of a fine-tune in label directories that have noted them; None where none has."""
+    """Return the median seconds of a fine-tune that label directories recorded; None if none did."""
     lines = [line for folder in folders for line in read_label_times(Path(folder))]
     taken = [line["seconds"] for line in lines if "subset" in str(line["task"])]
     return statistics.median(taken) if taken else None
 
 
 class IndexScores:
-    """Scores of one index on some labelled instances."""
+    """Scores of one index on labelled instances."""
 
     def __init__(self, index: Index, instances: Sequence[LabelledInstance], pool: PoolLike | None, t: float) -> None:
-        """Score all subsets; arguments and errors as of :func:`index_findings`."""
+        """Score all subsets; arguments and errors as for :func:`index_findings`."""
         self.index, self.instances = index, tuple(instances)
         self.pooling: Pooling = index.attributor.pooling(pool, t)
         self._finder = RowFinder(index, instances)
@@ -187,7 +187,7 @@ class IndexScores:
 
     @cached_property
     def weights(self) -> dict[str, float]:
-        """Weights of attention, over some queries and subsets of the first instance.
+        """Statistics of attention, over some queries and subsets of the first instance.
 
         ``deviation`` of member scores, divided by the temperature; ``members`` that count, the mean over queries and
         subsets of exp(entropy of the weights); ``size``, the mean members of a subset.
@@ -204,7 +204,7 @@ class IndexScores:
         return {"deviation": deviation, "members": float(counted), "size": float(part.sizes.mean())}
 
     def _members(self, asked: Asked, rows: np.ndarray) -> np.ndarray:
-        """Scores of some rows of the index, ``(q, b)`` float64."""
+        """Return the scores of some rows of the index, ``(q, b)`` float64."""
         parts = []
         for start, scores in score_blocks(asked):
             here = rows[(rows >= start) & (rows < start + scores.shape[1])] - start
@@ -220,7 +220,7 @@ def index_findings(
     *,
     resamples: int = RESAMPLES,
 ) -> list[Finding]:
-    """All findings on one index of any data that contains the train pools; the pool is the method's own when None.
+    """Return all findings on one index whose data contains the train pools; *pool* is the method's own if None.
 
     ConfigError: a pool that does not fit. DataError: the index lacks an example, or a score is not finite.
     """
@@ -235,7 +235,7 @@ def index_findings(
 
 
 def reach(scored: IndexScores, ceiling: float | None, resamples: int) -> Finding:
-    """The LDS, beside its noise ceiling."""
+    """Compare the LDS with its noise ceiling."""
     about = scored.index.path
     if scored.constant:
         verdict = "Scores, or losses, are the same for all subsets."
@@ -312,7 +312,7 @@ def attention(scored: IndexScores) -> Finding:
 
 
 def places(scored: IndexScores, labels: LabelStatistics) -> list[Finding]:
-    """LDS by parts of the queries: effect of fine-tuning, spread of their losses, label and source."""
+    """Compare the LDS of parts of the queries: by effect of fine-tuning, spread of losses, label and source."""
     drop, thirds = labels.drop, np.nanquantile(labels.deviation, [1 / 3, 2 / 3])
     cuts = {
         "effect of fine-tuning": np.where(np.isnan(drop), "unknown", np.where(drop < 0, "loss raised", "loss lowered")),
@@ -325,7 +325,7 @@ def places(scored: IndexScores, labels: LabelStatistics) -> list[Finding]:
 
 
 def _place(scored: IndexScores, cut: str, names: np.ndarray) -> Finding | None:
-    """LDS of the queries of each name, and of which of them it is clearly below that of all others."""
+    """Find parts of the queries whose LDS is clearly below the rest; None with fewer than two parts to judge."""
     table = [_part(scored.per_query, names, name) for name in sorted(set(names.tolist()))]
     judged = sorted((part for part in table if part["queries"] >= LEAST), key=lambda part: part["lds"])
     if len(judged) < 2:
@@ -342,7 +342,7 @@ def _place(scored: IndexScores, cut: str, names: np.ndarray) -> Finding | None:
 
 
 def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> dict[str, Any]:
-    """The queries that count, their LDS, and by how many standard errors z it is above all others'; 0 where few."""
+    """Return a part's queries, its LDS, and z, the standard errors that it is above the rest, 0 if either is small."""
     inside = (names == name) & ~np.isnan(per_query)
     here, rest = per_query[inside], per_query[(names != name) & ~np.isnan(per_query)]
     value, z = (float(here.mean()) if len(here) else float("nan")), 0.0
@@ -353,7 +353,7 @@ def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> dict[str, Any]
 
 
 def _effective(size: np.ndarray) -> float:
-    """exp(−Σ w log w) with w = softmax(size), mean over queries; *size* ``(q, k)``."""
+    """Return exp(−Σ w log w) with w = softmax(size), mean over queries; *size* is ``(q, k)``."""
     weights = np.exp(size - size.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     logs = np.log(np.where(weights > 0, weights, 1.0))

@@ -33,15 +33,15 @@ from airrep.labels.labels import LabelledInstance, refuse_removals
 from airrep.runtime.metering import clock_text
 
 Level: TypeAlias = Literal["bad", "look", "unknown", "good"]
-"""A likely cause of a low LDS; worth a look; not known from the data; nothing to do. Worst first."""
+"""In order: a likely cause of a low LDS; worth a look; not known from the data; nothing to do."""
 LEVELS: tuple[Level, ...] = get_args(Level)
 PAGE = "docs/diagnosis.md"
 FALSE_DISCOVERIES = 0.05
-"""Share of queries said to have signal that may have none."""
+"""Expected share of queries without signal among those that are reported with signal."""
 WANTED_ERROR = 0.025
-"""Standard error of the mean LDS that tells 0.05 from 0."""
+"""Standard error of the mean LDS at which 0.05 differs clearly from 0."""
 MOST_BY_CHANCE = 0.5
-"""Share of the variance, by chance alone, from which on a component proves nothing."""
+"""Share of the variance that chance alone explains, from which on a component proves nothing."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,16 @@ def find(
     anchor: str = "",
     about: object = "labels",
 ) -> Finding:
-    """A finding; of verdicts by level its own is taken, and its anchor after its name, unless another is given."""
+    """Make a finding; *verdict* may be one for each level, and *anchor* is the name with hyphens by default."""
     told = verdict if isinstance(verdict, str) else verdict[level]
     return Finding(name, level, number, told, anchor or name.replace(" ", "-"), str(about), values or {})
 
 
 class LabelStatistics:
-    """Statistics of some labelled instances, each computed once, on first use."""
+    """Statistics of labelled instances, each computed once, on first use."""
 
     def __init__(self, instances: Sequence[LabelledInstance], seconds: float | None = None) -> None:
-        """Check the losses; arguments and errors as of :func:`airrep.evaluation.diagnosis.diagnose`."""
+        """Check the losses; arguments and errors as for :func:`airrep.evaluation.diagnosis.diagnose`."""
         if not instances:
             raise ConfigError("diagnose: no labelled instance is given. Give at least one.")
         for instance in instances:
@@ -102,7 +102,7 @@ class LabelStatistics:
         self.subsets = sum(len(one.subsets) for one in instances)
 
     def per_query(self, measure: Callable[[LabelledInstance], np.ndarray]) -> np.ndarray:
-        """A value of each query, the instances one after the other."""
+        """Return a value of each query, instance after instance."""
         return np.concatenate([measure(one) for one in self.instances])
 
     @cached_property
@@ -139,12 +139,12 @@ class LabelStatistics:
 
     @cached_property
     def telling(self) -> list[np.ndarray | None]:
-        """Losses of each seed of each instance; None where there is one, or seeds change nothing."""
+        """Losses by seed of each instance; None if it has one seed, or seeds change nothing."""
         return telling_seeds(self.instances)
 
     @cached_property
     def ceiling(self) -> Ceiling | None:
-        """Mean noise ceiling and reliability of the instances whose seeds differ; None where none has one."""
+        """Mean noise ceiling and reliability of the instances whose seeds differ; None if no instance has any."""
         return mean_ceiling(self.telling)
 
     @cached_property
@@ -188,7 +188,7 @@ def level_of(value: float, look: float, bad: float) -> Level:
     """Grade a number by two thresholds, *bad* being further from the good side than *look*; NaN is unknown."""
     if np.isnan(value):
         return "unknown"
-    sign = 1 if bad >= look else -1  # thresholds that fall are for numbers of which more is better
+    sign = 1 if bad >= look else -1  # falling thresholds are for numbers where more is better
     if sign * value >= sign * bad:
         return "bad"
     return "look" if sign * value >= sign * look else "good"
@@ -199,7 +199,7 @@ def worst(*levels: Level) -> Level:
 
 
 def jsonable(value: Any) -> Any:
-    """A value as JSON has it: arrays as lists, NaN and infinities as null."""
+    """Turn a value into JSON: arrays as lists, NaN and infinities as null."""
     if isinstance(value, Mapping):
         return {str(name): jsonable(part) for name, part in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -210,18 +210,18 @@ def jsonable(value: Any) -> Any:
 
 
 def _quantiles(values: np.ndarray) -> list[float]:
-    """The 10 %, 50 % and 90 % quantiles, without NaN."""
+    """Return the 10 %, 50 % and 90 % quantiles, without NaN."""
     return [float(value) for value in np.nanquantile(values, [0.1, 0.5, 0.9])]
 
 
 def _spread_text(values: np.ndarray) -> str:
-    """A median with the range of the middle 80 %."""
+    """Format a median with the range of the middle 80 %."""
     low, middle, high = _quantiles(values)
     return f"{middle:.3f} ({low:.3f} to {high:.3f}) nats"
 
 
 def label_findings(labels: LabelStatistics) -> list[Finding]:
-    """All findings on labels."""
+    """Return all findings on labels."""
     return [look(labels) for look in (effect, spread, reliability, silence, overlap, subset_count, common, length)]
 
 
@@ -248,7 +248,7 @@ def effect(labels: LabelStatistics) -> Finding:
 
 
 def spread(labels: LabelStatistics) -> Finding:
-    """Spread of the losses over subsets, beside the effects of fine-tuning and of the seed."""
+    """Compare the spread of losses over subsets with the effects of fine-tuning and of the seed."""
     deviation, drop = labels.deviation, np.abs(labels.drop)
     middle = float(np.nanmedian(deviation))
     against = middle / float(np.nanmedian(drop)) if not np.isnan(drop).all() else float("nan")
@@ -301,7 +301,7 @@ def reliability(labels: LabelStatistics) -> Finding:
 
 
 def _label_again(labels: LabelStatistics) -> str:
-    """Advice for one seed: the command that tells reliability, with its cost."""
+    """Advise for labels with one seed: name the command that measures reliability, and its cost."""
     first = labels.instances[0]
     few, sizes = min(8, len(first.subsets)), first.subsets.sizes
     cost = ""
@@ -314,7 +314,7 @@ def _label_again(labels: LabelStatistics) -> str:
 
 
 def silence(labels: LabelStatistics) -> Finding:
-    """Number of queries to which the subsets make no difference."""
+    """Count the queries to which the subsets make no difference."""
     silent, constant = labels.silent, int(labels.constant.sum())
     count, share, name = int(silent.sum()), float(silent.mean()), "queries without signal"
     level, number = level_of(share, 0.1, 0.3), f"{count:,} of {len(silent):,} ({share:.0%})"
@@ -332,7 +332,7 @@ def silence(labels: LabelStatistics) -> Finding:
 
 
 def overlap(labels: LabelStatistics) -> Finding:
-    """Overlap of the subsets, of the instance that has most."""
+    """Measure the overlap of subsets, in the instance that has most."""
     found = max(labels.overlaps, key=lambda one: one.observed)
     beyond = found.observed - found.expected
     repeated = found.directions / found.subsets
@@ -369,7 +369,7 @@ def subset_count(labels: LabelStatistics) -> Finding:
 
 
 def common(labels: LabelStatistics) -> Finding:
-    """Find out if one number of a subset moves all queries."""
+    """Find out if one number for each subset explains the losses of all queries."""
     if not labels.common:
         return find("a common factor", "unknown", "none", "Too few queries or losses to tell.")
     found = max(labels.common, key=_beyond_chance)
@@ -391,14 +391,14 @@ def common(labels: LabelStatistics) -> Finding:
 
 
 def _beyond_chance(found: Common) -> float:
-    """(explained − floor) / (1 − floor), at least 0; −1, so chosen last, where chance alone may explain half."""
+    """Return (explained − floor) / (1 − floor), at least 0; if the floor is half or more, −1, to be chosen last."""
     if found.floor >= MOST_BY_CHANCE:
         return -1.0
     return max(0.0, (found.explained - found.floor) / (1 - found.floor))
 
 
 def _one_number_lds(instance: LabelledInstance) -> float:
-    """LDS of one number a subset, from other seeds than those it is judged by, where there are any."""
+    """Return the LDS of one number for each subset, from other seeds than it is judged by, if there are several."""
     seeds = instance.losses[None] if instance.by_seed is None else instance.by_seed
     first, last = seeds[0], seeds[-1]
     whole = ~(np.isnan(first).any(axis=0) | np.isnan(last).any(axis=0))
@@ -414,7 +414,7 @@ def length(labels: LabelStatistics) -> Finding:
         return find("length of responses", "unknown", "none", "Too few queries or losses to tell.")
     found = [lds_of(_characters(one), one.losses) for one in labels.instances]
     value = float(np.mean(found))
-    # A correlation that two standard errors of chance reach is nothing to look at.
+    # A correlation within two standard errors of chance is not worth a look.
     chance = 2 * float(np.sqrt(sum(one.error_alike**2 for one in labels.common))) / len(found)
     direction = "longer" if value > 0 else "shorter"
     verdicts = {
@@ -430,6 +430,6 @@ def length(labels: LabelStatistics) -> Finding:
 
 
 def _characters(instance: LabelledInstance) -> np.ndarray:
-    """Characters of the responses of each subset, ``(m,)``."""
+    """Count the characters of each subset's responses, ``(m,)``."""
     lengths = pc.utf8_length(instance.train.table["response"]).to_numpy().astype(np.float64)
     return np.add.reduceat(lengths[instance.subsets.rows], instance.subsets.offsets[:-1])

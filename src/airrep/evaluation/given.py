@@ -1,4 +1,4 @@
-"""Indexes, instances and evaluations as a program gives them; the examples of an index."""
+"""Read indexes, instances and evaluations from arguments; training pools of indexes."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,9 +31,9 @@ EvaluationsLike: TypeAlias = Any
 def named_indexes(
     indexes: IndexesLike, where: str, names: Sequence[str] | str | None = None
 ) -> list[tuple[str, Index]]:
-    """Indexes with the names of their rows: *names*, their own in pairs, or their paths.
+    """Return indexes with the names of their rows: *names*, the names in pairs, or their paths.
 
-    ConfigError: something else is given, or other than one name for each. ArtifactError: there is none at a path.
+    ConfigError: something else is given, or not one name for each. ArtifactError: a path holds no index.
     """
     found = [(name or str(one.path), one) for name, one in _named(indexes, Index, open_index, where, "index")]
     if names is None:
@@ -47,13 +47,13 @@ def named_indexes(
 
 
 def named_evaluations(runs: EvaluationsLike, where: str) -> list[tuple[str, Evaluation]]:
-    """Evaluations with names for errors: their own in pairs, their paths, or numbers; errors as for indexes."""
+    """Return evaluations with names for errors: the names in pairs, paths, or numbers; errors as for indexes."""
     found = _named(runs, Evaluation, Evaluation.read, where, "evaluation")
     return [(name or f"evaluation {number}", run) for number, (name, run) in enumerate(found, 1)]
 
 
 def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledInstance]:
-    """Check that they are labelled instances (ConfigError: something else, or two of one name or content)."""
+    """Return labelled instances as a list (ConfigError: something else, or two with one name or content)."""
     expected = "labelled instances: airrep.open(PATH).instances(TRAIN)"
     found = _several(instances, LabelledInstance, f"{where}: instances", expected)
     for one in found:
@@ -62,7 +62,7 @@ def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledIns
     names = [one.name for one in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:  # results are kept, and compared, by the names
-        distinct(found)  # which says more of an instance that was given twice
+        distinct(found)  # has a better message for an instance that was given twice
         raise ConfigError(
             f"{where}: two instances are named {twice}. Give the instances of one directory other names: "
             "dataclasses.replace(instance, name=f'a/{instance.name}')."
@@ -73,7 +73,7 @@ def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledIns
 def _named(
     given: Any, kind: type[T], read: Callable[[str | Path], T], where: str, what: str
 ) -> Iterator[tuple[str, T]]:
-    """Each with the name of its pair, or its path; an object alone has an empty name."""
+    """Yield each object with the name in its pair, or its path; without either, the name is empty."""
     need(f"airrep {where}", "evaluation", "scipy")
     several = "indexes" if kind is Index else "runs"
     expected = f"{'indexes' if kind is Index else 'evaluations'}, their paths, or pairs (name, {what})"
@@ -88,7 +88,7 @@ def _named(
 
 
 def _several(given: Any, kind: type, where: str, expected: str) -> list[Any]:
-    """Make a list of an argument; one object of the kind, or a path, becomes a list of one."""
+    """Make a list of an argument; one object of *kind*, or a path, becomes a list of one."""
     if isinstance(given, (kind, str, Path)):
         return [given]
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
@@ -109,7 +109,7 @@ class TrainingPool:
     values: tuple[str | None, ...]
     """``(n,)`` values of the field; None where an example lacks it."""
     keep: Mask
-    """``(n,)`` whether a row may be ranked."""
+    """``(n,)`` True if a row may be ranked."""
 
     @classmethod
     def of(cls, indexes: Named, by: str, where: str | None = None) -> list[Self]:
@@ -135,7 +135,7 @@ class TrainingPool:
 
     @cached_property
     def order(self) -> Rows:
-        """Rows that may be ranked, by content hash, copies by row: pools of the same texts have equal orders."""
+        """Rows that may be ranked, by content hash, then by row: pools with equal texts have them in equal order."""
         kept = np.flatnonzero(self.keep)
         ordered: Rows = kept[np.argsort(self.hashes[kept], kind="stable")]
         return ordered
@@ -148,21 +148,21 @@ class TrainingPool:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def rows_in(self, other: Self, rows: np.ndarray) -> np.ndarray:
-        """The rows of another pool of the same texts that have the texts of some rows, of any shape."""
+        """Return the rows of *other*, a pool of the same texts, that have the texts of *rows*, which has any shape."""
         same = np.empty(len(self.hashes), np.int64)
-        same[self.order] = other.order  # which have the same text at each place
+        same[self.order] = other.order  # both orders have the same text at each place
         found: np.ndarray = same[rows]
         return found
 
     def copies(self, hashes: np.ndarray) -> np.ndarray:
-        """Number of examples that may be ranked with each of some texts, ``(q,)``."""
+        """Count the examples that may be ranked and have the texts of *hashes*, ``(q,)``."""
         known = self.hashes[self.order]  # sorted, so that a search finds both ends of the copies
         found: np.ndarray = np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
         return found
 
 
 def cost_of(index: Index) -> Cost:
-    """Bytes of the features on disk, with codes for quick searches, and seconds where recorded."""
+    """Return bytes of the features on disk, including codes for quick searches, and seconds if recorded."""
     recorded = index_cost(index.path, index.manifest)
     if recorded is None:
         return Cost(stored_bytes_per_example(index.manifest), None)

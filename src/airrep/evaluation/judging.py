@@ -31,10 +31,10 @@ SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))
 def score_instance(
     method: Encoder | Attributor, instance: LabelledInstance, pool: PoolLike | None = None, temperature: float = 1.0
 ) -> GroupScores:
-    """Group scores of an instance's subsets for its queries, ``(q, m)`` float32; higher = more helpful.
+    """Score an instance's subsets for its queries, ``(q, m)`` float32; higher = more helpful.
 
-    An attributor is fitted on the instance's train pool. Where no pool is given it is the attributor's own; for an
-    encoder the one that it was trained with, or attention; the larger its temperature, the flatter.
+    An attributor is fitted on the instance's train pool. Without *pool*, an attributor uses its own pool, an encoder
+    the pool that it was trained with, or attention. The higher the temperature, the flatter attention is.
 
     ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method. DataError:
     features or scores are not finite.
@@ -48,7 +48,7 @@ def score_instance(
 
 
 def ask_instance(method: Encoder | Attributor, instance: LabelledInstance) -> Asked:
-    """Return what the queries ask of the examples in some subset, ascending by row; fits an attributor first."""
+    """Prepare to score the examples in some subset, ascending by row, for the queries; fits an attributor first."""
     members = instance.train.take(compact_subsets(instance.subsets)[0])
     if isinstance(method, Encoder):
         return ask(method.encode(instance.queries, queries=True), [Block(0, method.encode(members))])
@@ -64,19 +64,19 @@ def score_features(
     temperature: float = 1.0,
     device: str = "cpu",
 ) -> GroupScores:
-    """Group scores ``(q, m)`` from features; *subsets* are rows of *train*; errors as of :func:`score_instance`."""
+    """Score groups ``(q, m)`` by features; *subsets* are rows of *train*; errors as in :func:`score_instance`."""
     asked = ask(queries, [Block(0, train)], device=device)
     return group_scores(asked, subsets, pool, temperature=temperature)
 
 
 def scales(scores: np.ndarray) -> list[float]:
-    """Inverse temperatures of attention to try: 1, and those that bring the spread of scores to :data:`SPREADS`."""
+    """Return inverse temperatures to try: 1, and those that bring the deviation of scores to :data:`SPREADS`."""
     spread = float(np.std(scores))
     return [1.0, *(wanted / max(spread, 1e-12) for wanted in SPREADS)]
 
 
 def best_of(tried: Sequence[T], score: Callable[[T], Iterable[GroupScores]], losses: Sequence[GroupScores]) -> T:
-    """The way of scoring with the highest mean LDS over instances; the first of equals."""
+    """Return the way of scoring with the highest mean LDS over instances; the first if several tie."""
 
     def value(one: T) -> float:
         found = zip(score(one), losses, strict=True)
@@ -86,14 +86,14 @@ def best_of(tried: Sequence[T], score: Callable[[T], Iterable[GroupScores]], los
 
 
 def compact_subsets(subsets: Groups) -> tuple[np.ndarray, Groups]:
-    """Rows in some subset, ascending, and the subsets as places among these."""
+    """Return the rows in some subset, ascending, and the subsets as places among these rows."""
     used, places = np.unique(subsets.rows, return_inverse=True)
     return used, Groups(subsets.names, places, subsets.offsets)
 
 
 @dataclass(frozen=True)
 class HeldOutLds:
-    """LDS over some instances: the mean of each one's; *queries* and *subsets* are those that count."""
+    """Mean LDS over instances; *queries* and *subsets* are the numbers that count."""
 
     value: float
     """Between −1 and 1."""
@@ -125,7 +125,7 @@ class Losses(Protocol):
 
 
 def shared_queries(instances: Sequence[Losses]) -> Float[np.ndarray, "i i"] | None:
-    """Share of queries that each two instances have in common, |A ∩ B| / √(|A| |B|); None if no two share any."""
+    """Return the share of queries that two instances have in common, |A ∩ B| / √(|A| |B|); None if no two share any."""
     texts = [set(instance.query_texts) for instance in instances]
     # The root of a square is exact, so the diagonal is 1 and the sum tells whether anything else is above 0.
     found = np.array([[len(one & other) / math.sqrt(len(one) * len(other)) for other in texts] for one in texts])
@@ -133,7 +133,7 @@ def shared_queries(instances: Sequence[Losses]) -> Float[np.ndarray, "i i"] | No
 
 
 def held_out_lds(scores: Sequence[GroupScores], instances: Sequence[Losses], resamples: int = RESAMPLES) -> HeldOutLds:
-    """LDS of group scores, one matrix ``(q, m)`` for each instance, with *resamples* bootstrap draws.
+    """Compute the LDS of group scores, one matrix ``(q, m)`` for each instance, with *resamples* bootstrap draws.
 
     DataError: scores that are not finite or all constant, or losses that are all missing.
     """
@@ -142,7 +142,7 @@ def held_out_lds(scores: Sequence[GroupScores], instances: Sequence[Losses], res
 
 
 def lds_over(names: Sequence[str], results: Sequence[LdsResult], shared: np.ndarray | None = None) -> HeldOutLds:
-    """LDS over several instances, from that of each; *shared* as of :func:`shared_queries`."""
+    """Combine the LDS of several instances; *shared* comes from :func:`shared_queries`."""
     value = float(np.mean([result.value for result in results]))
     wider = _widening([result.uncertainty for result in results], shared)
     return HeldOutLds(
@@ -157,7 +157,7 @@ def lds_over(names: Sequence[str], results: Sequence[LdsResult], shared: np.ndar
 def compare_held_out(
     first: Sequence[GroupScores], second: Sequence[GroupScores], instances: Sequence[Losses], resamples: int = RESAMPLES
 ) -> Difference:
-    """Paired difference of LDS of two methods; arguments and errors as for :func:`held_out_lds`."""
+    """Return the paired difference of two methods' LDS; arguments and errors as for :func:`held_out_lds`."""
     both = zip(first, second, instances, strict=True)
     results = [paired(a, b, instance.losses, resamples=resamples) for a, b, instance in both]
     return difference_over(results, resamples, shared_queries(instances))
@@ -166,11 +166,11 @@ def compare_held_out(
 def difference_over(
     results: Sequence[PairedResult], resamples: int = RESAMPLES, shared: np.ndarray | None = None
 ) -> Difference:
-    """Difference over several instances, from that of each; *shared* as of :func:`shared_queries`.
+    """Combine the differences of several instances; *shared* comes from :func:`shared_queries`.
 
     The variance of a mean of n values is the sum of their covariances over n²: their variances, and for two instances
-    with a share s of queries in common s √(V_q V_q'), V_q being what of the variance comes from the queries. Its
-    degrees of freedom are Satterthwaite's of independent instances, but no more than one has where queries are shared.
+    with a share s of queries in common s √(V_q V_q'), with V_q the part of a variance that comes from the queries. Its
+    degrees of freedom are Satterthwaite's for independent instances; with shared queries, at most the least of all.
     """
     value = float(np.mean([result.difference for result in results]))
     parts = [result.uncertainty for result in results]
@@ -187,7 +187,7 @@ def difference_over(
 
 
 def _widening(parts: Sequence[Uncertainty], shared: np.ndarray | None) -> float:
-    """Factor on the error of a mean over instances, against instances without queries in common."""
+    """Return the factor by which shared queries raise the error of a mean over instances."""
     alone = sum(part.variance for part in parts)
     if shared is None or not alone > 0:
         return 1.0
@@ -197,7 +197,7 @@ def _widening(parts: Sequence[Uncertainty], shared: np.ndarray | None) -> float:
 
 
 def _combined(value: float, parts: Sequence[tuple[float, Interval]], wider: float) -> Interval:
-    """Interval of a mean of values: each side is the root of the summed squares of theirs, over n, times *wider*."""
+    """Return the interval of a mean of n values: each side is the root of the summed squares, over n, times *wider*."""
     below = wider * math.hypot(*(mean - interval.low for mean, interval in parts)) / len(parts)
     above = wider * math.hypot(*(interval.high - mean for mean, interval in parts)) / len(parts)
     return Interval(value - below, value + above)

@@ -22,11 +22,11 @@ from airrep.scoring.pooling import Pooling, PoolLike
 
 
 def removals_of(instance: LabelledInstance) -> LabelledInstance:
-    """The instance with the removed examples, K sets, in place of its subsets, and effects in place of its losses.
+    """Replace an instance's subsets by the K sets of removed examples, and its losses by the effects of removals.
 
-    Effects are ``(q, K)`` nats: the mean over seeds of e_sj = L_sj − L_s0, the loss without the examples less that with
-    all, over the seeds that have both; above 0 = they had helped; NaN where no seed has both. Those of each seed are
-    there too. DataError: subset 0 is not the whole pool, the others leave nothing out, or there are less than two.
+    Effects are ``(q, K)`` nats: e_sj = L_sj − L_s0, the loss without the examples minus the loss with all, mean over
+    the seeds that have both; above 0 = the examples helped; NaN where no seed has both. ``by_seed`` has each seed's
+    effects. DataError: subset 0 is not the whole pool, another leaves nothing out, or fewer than two others.
     """
     n = len(instance.train)
     left_out = [np.setdiff1d(np.arange(n), instance.subsets.members(j)) for j in range(len(instance.subsets))]
@@ -56,19 +56,19 @@ def evaluate_loo(
 ) -> Evaluation:
     """Measure leave-one-out: the mean over queries of Spearman(f(x, R_j), e_j(x)) over the removed sets R_j.
 
-    The effect e_j(x) is the query's loss after removal j less that with all examples, in nats: of each seed, then the
-    mean over the seeds that have both. The prediction f is the sum of the influence scores of the removed examples: to
-    first order, effects of removals add up. With *what_if* the prediction is what :meth:`airrep.Index.what_if` says of
-    the whole pool, f(x, S) − f(x, S∖R_j); the shares of effects whose sign it has, and of queries whose largest effect
-    it says is that, are in each row's ``more``. Pearson's correlation is there too; the labels' signal-to-noise ratio
-    (:func:`airrep.evaluation.statistics.labels.signal_to_noise`) and reliability are in the facts, unless seeds change
-    nothing. The matrices ``losses/INSTANCE`` hold the effects. Other arguments and errors are as of
+    The effect e_j(x) is the query's loss after removal j minus its loss with all examples, in nats, mean over the seeds
+    that have both. The prediction f is the sum of the influence scores of the removed examples: to first order, effects
+    of removals add up. With *what_if* the prediction is that of :meth:`airrep.Index.what_if` for the whole pool,
+    f(x, S) − f(x, S∖R_j). Each row's ``more`` then has the share of effects with the predicted sign, and of queries
+    whose largest effect is predicted to be the largest. ``more`` always has Pearson's correlation. The facts have the
+    labels' reliability and signal-to-noise ratio (:func:`airrep.evaluation.statistics.labels.signal_to_noise`), unless
+    seeds change nothing. The matrices ``losses/INSTANCE`` hold the effects. Other arguments and errors are as for
     :func:`airrep.evaluation.lds.evaluate_lds`.
 
     Args:
-        instances: with the whole pool as subset 0, and removals; or one instance alone.
-        pool: turns the scores of the removed examples into one; ``sum`` when None. With *what_if*, turns those of the
-            whole pool into one; the method's own when None.
+        instances: instances with the whole pool as subset 0, then removals; or one instance alone.
+        pool: turns the scores of the removed examples into one; ``sum`` if None. With *what_if*, it turns the scores of
+            the whole pool into one, and None takes the method's own.
         what_if: predict by the change of the whole pool's group score.
 
     Example:
@@ -83,11 +83,11 @@ def evaluate_loo(
 
 
 class LooStudy(LdsStudy):
-    """An evaluation by leave-one-out, checked."""
+    """An evaluation by leave-one-out, with checked arguments."""
 
     measure = "loo"
     own_pool: ClassVar[PoolLike | None] = "sum"
-    sign = -1  # losses are effects, which scores rank as they are
+    sign = -1  # losses are effects here: higher scores go with higher effects
 
     @cached_property
     def scored(self) -> Sequence[LabelledInstance]:
@@ -102,7 +102,7 @@ class LooStudy(LdsStudy):
         return replace(found, sizes=None) if self.asked_pool is None else found
 
     def facts(self) -> dict[str, Any]:
-        """Facts on all rows; ``removal_size`` is the least and the greatest, ``removed`` what each whole source was."""
+        """Return facts on all rows: ``removal_size`` is least and greatest, ``removed`` describes sources or labels."""
         facts = facts_of(self.scored)
         renamed = {"subsets": "removals", "subsets_left_out": "removals_left_out", "subset_size": "removal_size"}
         named = {name: facts.pop(old) for old, name in renamed.items()}
@@ -113,7 +113,7 @@ class LooStudy(LdsStudy):
 
 
 class WhatIfStudy(LooStudy):
-    """Leave-one-out study that predicts effects by what-if of the whole pool."""
+    """Leave-one-out study that predicts effects by the change of the whole pool's group score."""
 
     own_pool = None
     more_request: ClassVar[Mapping[str, Any]] = {"prediction": "what-if"}
@@ -125,20 +125,20 @@ class WhatIfStudy(LooStudy):
 
     def _scores(self, name: str, index: Index) -> Contender:
         pooling = index.attributor.pooling(self.pool, self.temperature)
-        if pooling.kind == "order":  # it scores removals as they are
+        if pooling.kind == "order":  # the pool "order" scores removals directly
             return super()._scores(name, index)
         finder = RowFinder(index, self.instances)
         return Contender(name, index, pooling, [_changes(finder, one, pooling) for one in self.instances], None)
 
     def facts(self) -> dict[str, Any]:
-        """Facts on all rows; ``helped`` is the share of effects above 0."""
+        """Return facts on all rows; ``helped`` is the share of effects above 0."""
         effects = np.concatenate([one.losses.ravel() for one in self.scored])
         helped = float((effects[~np.isnan(effects)] > 0).mean())
         return {**super().facts(), **self.more_request, "helped": helped}
 
 
 def _removed(one: LabelledInstance) -> list[dict[str, Any]]:
-    """Each removed set: its name, its examples, the mean of its effects on queries, in nats, and the share above 0."""
+    """Describe each removed set: name, number of examples, mean effect on queries in nats, share of effects above 0."""
     found, columns = [], one.losses.T.astype(np.float64)
     for name, size, effects in zip(one.subsets.names, one.subsets.sizes, columns, strict=True):
         known = effects[~np.isnan(effects)]
@@ -148,7 +148,7 @@ def _removed(one: LabelledInstance) -> list[dict[str, Any]]:
 
 
 def _changes(finder: RowFinder, instance: LabelledInstance, pooling: Pooling) -> GroupScores:
-    """f(x, S) − f(x, S∖R_j) of all removals, ``(q, K)`` float32."""
+    """Compute f(x, S) − f(x, S∖R_j) for all removals, ``(q, K)`` float32."""
     index = finder.index
     parts = by_channel(index.ask(instance.queries), finder.subsets(instance), pooling, index.method, exact=True)
     whole = np.sum(list(parts.values()), axis=0)
@@ -157,14 +157,14 @@ def _changes(finder: RowFinder, instance: LabelledInstance, pooling: Pooling) ->
 
 
 def _same_sign(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
-    """Share of effects whose sign the prediction has; pairs of predictions and effects, ``(q, K)``."""
+    """Return the share of effects with the predicted sign; *pairs* are predictions and effects, ``(q, K)``."""
     return _share([((f > 0) == (effects > 0))[~np.isnan(effects)] for f, effects in pairs])
 
 
 def _largest(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
-    """Share of queries whose largest effect is predicted to be it.
+    """Return the share of queries whose largest effect is predicted to be the largest.
 
-    Removals without any loss do not count, nor queries that lack one of the others.
+    Removals without any loss do not count, nor queries that lack a loss of another removal.
     """
     found = []
     for f, effects in pairs:
@@ -176,13 +176,13 @@ def _largest(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
 
 
 def _share(found: Sequence[np.ndarray]) -> float | None:
-    """Share of what holds, None where nothing is known."""
+    """Return the share of True values; None if there are no values."""
     known = np.concatenate(found)
     return float(known.mean()) if len(known) else None
 
 
 def _mean_pearson(scores: Sequence[GroupScores], removals: Sequence[LabelledInstance]) -> float | None:
-    """Mean over instances of the mean over queries of Pearson's correlation; None where none varies."""
+    """Average Pearson's correlation over queries, then over instances; None if nothing varies."""
     found = (pearson(f, one.losses, ~np.isnan(one.losses)) for f, one in zip(scores, removals, strict=True))
     means = [known.mean() for each in found if len(known := each[~np.isnan(each)])]
     return float(np.mean(means)) if means else None

@@ -37,11 +37,11 @@ from airrep.shapes import Float
 PROOF, LABELS, SUBSETS = "proof", "labels", "subsets"
 """Parts of a proof's directory: the result, the losses behind it, the subsets that were fine-tuned on."""
 MOST_OTHERS = 20_000
-"""Other examples that contexts and random rows are drawn from."""
+"""Most other examples that contexts and random rows are drawn from."""
 FAR_MORE = 3.0
-"""A named row's share of a fine-tune, over its share of the data, from which on the result tells it."""
+"""Ratio of the named rows' share of a fine-tune to their share of the data, above which the result has a caution."""
 LEFT_OVER = 2
-"""Others that there must be for each named row, so that random rows differ from repeat to repeat."""
+"""Least number of other examples for each named row, so that random rows differ from repeat to repeat."""
 OnTask = Callable[[TaskReport], None]
 LmLike = LmSettings | Callable[[], Learner[Any]]
 
@@ -76,28 +76,28 @@ def prove(
 ) -> ProofResult:
     """Fine-tune the target LM with and without some training examples, and say what that did to answers.
 
-    A repeat has three fine-tunes: on a random context with the named rows and as many random ones, on the same less the
-    named rows, and on the same less the random ones, all with one seed. Random rows are like the named ones in length
-    and, where there are enough, of their sources. What the named rows did must be more than what other random rows
-    would (:func:`effects_of`). The same call goes on after an interruption, and with more seeds.
+    A repeat has three fine-tunes with one seed: on a random context with the named rows and as many random rows, on the
+    same without the named rows, and on the same without the random rows. Random rows are about as long as the named
+    rows and, if there are enough, from the same sources. The effect of the named rows must exceed that of other random
+    rows (:func:`effects_of`). After an interruption, or with more seeds, the same call resumes.
 
     Args:
-        index: the index that holds the examples; or its path. Its scores play no part.
+        index: the index that holds the examples; or its path. Its scores are not used.
         rows: the rows to leave out, as :meth:`airrep.Index.what_if` takes them: row numbers, ids, or a filter; or the
             path of a file that names them, such as what the page or ``airrep top --json`` wrote.
         answers: prompts with the answers that the rows may have taught.
         lm: the target LM before its training: its folder or Hub id, or settings with it.
-        better: what it should have said, as :meth:`airrep.Index.top` takes it: the verdict is by the loss less its.
+        better: better answers, as in :meth:`airrep.Index.top`; the verdict is then on the difference of the losses.
         seeds: and *context*, *seed*: as in :class:`ProofSettings`.
         fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
-        out: the directory of all that is made; None: one beside the index, named after what is asked.
+        out: the directory of all results; None: one beside the index, named by a digest of the arguments.
         engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
         retries: further attempts at a fine-tune that failed.
-        tell: told in a line what is being done.
+        tell: callback that receives a line on each thing that is being done.
         on_task: called with a report of each fine-tune that has ended.
 
     Raises:
-        ConfigError: no row, one that is not there, too many, no better answer to a prompt, or an impossible value.
+        ConfigError: no row, an unknown row, too many rows, no better answer to a prompt, or an invalid value.
         DataError: a named row or an answer that the LM cannot read.
         ArtifactError: the directory holds something else.
         TrainingError: all fine-tunes failed.
@@ -120,9 +120,9 @@ def prove(
 
 
 NEAR = 20
-"""Others, nearest in length, of which one is drawn for a named row."""
+"""Number of other examples, nearest in length, from which one is drawn for each named row."""
 ENOUGH = 5
-"""Others of a source, for each named row of it, from which on they are drawn within the source."""
+"""Least other examples of a source, for each of its named rows, for draws within the source."""
 ANY = ""
 """Stands for all sources together."""
 
@@ -131,7 +131,7 @@ class Matching:
     """Draws for each named example a random other one: of its source, if that has enough, and about as long."""
 
     def __init__(self, named: Sequence[Example], others: Sequence[Example]) -> None:
-        """Sort the others by length; one that says what a named example says is never drawn."""
+        """Sort the others by length; an example with the text of a named example is never drawn."""
         texts = {one.content_hash for one in named}
         self._lengths = np.array([_length(one) for one in others])
         order = np.argsort(self._lengths, kind="stable")
@@ -152,12 +152,12 @@ class Matching:
 
     @property
     def overlap(self) -> float:
-        """Share of what is drawn from that one draw takes, mean over the named examples."""
+        """Share of the candidates that one draw takes, mean over the named examples."""
         taken = Counter(source for _, source in self._wanted)
         return float(np.mean([taken[source] / len(self._rows[source]) for _, source in self._wanted]))
 
     def draw(self, generator: np.random.Generator) -> Rows:
-        """Rows of the others, ascending, as many as there are named examples."""
+        """Draw rows of the others, ascending, as many as there are named examples."""
         free, drawn = np.ones(len(self._lengths), bool), []
         for length, source in self._wanted:
             of_source = self._rows[source][free[self._rows[source]]]
@@ -174,7 +174,7 @@ def _length(example: Example) -> int:
 
 
 WHOLE, WITHOUT_NAMED, WITHOUT_RANDOM = range(3)
-"""Subsets of each repeat: context, named and random rows; less the named ones; less the random ones."""
+"""Subsets of each repeat: context, named and random rows; without the named rows; without the random rows."""
 
 
 @dataclass(frozen=True)
@@ -182,15 +182,15 @@ class Trial:
     """Subsets to fine-tune on, and queries to ask after it.
 
     The train corpus has the others twice, and the named rows last. A context is drawn from the first copy, random rows
-    from the second. So they lie behind the context, as the named rows do: less the one or the other, a fine-tune has
-    the same context at the same places of the same order, and the named rows where the other has the random ones.
+    from the second, so that random rows lie behind the context, as the named rows do. The two fine-tunes without one of
+    them have the same context at the same places, then the named rows in one and the random rows in the other.
     """
 
     named: tuple[Example, ...]
     others: tuple[Example, ...]
     asked: tuple[Example, ...]
     context: int
-    """Examples of each context, at most."""
+    """Most examples of each context."""
     seed: int
 
     @cached_property
@@ -203,11 +203,11 @@ class Trial:
 
     @property
     def sized(self) -> int:
-        """Examples that each context has."""
+        """Number of examples that each context has."""
         return min(self.context, len(self.others) - len(self.named))
 
     def plan(self, out: Path, repeats: int) -> SubsetPlan:
-        """Write the subsets of so many repeats; a repeat does not depend on how many there are."""
+        """Write the subsets of all repeats; a repeat does not depend on how many there are."""
         m, k, matching = len(self.others), len(self.named), Matching(self.named, self.others)
         train: list[Rows] = []
         members: list[Rows] = []
@@ -228,22 +228,22 @@ class Trial:
 
 
 def _numbered(examples: Sequence[Example]) -> Corpus:
-    """A corpus of examples of which several may have one id."""
+    """Make a corpus of examples, some of which may share an id."""
     return Corpus.from_examples(replace(one, id=str(number)) for number, one in enumerate(examples))
 
 
 PLAIN = 0.05
-"""Nats per token from which on two digits are told, below three."""
+"""Nats per token from which on two decimals are shown; below, three."""
 
 
 def effects_of(losses: Float[np.ndarray, "n 3"], overlap: float) -> Effects:
-    """Effects on one number, from its values after the fine-tunes of each repeat.
+    """Compute effects on a loss, or a difference of losses, from its values after the fine-tunes of each repeat.
 
-    Were the named rows nothing but another random set, the mean d̄ of the n differences of a repeat would have the
-    variance σ² (1 + 1/n): that of the set itself, which is the same in all repeats, and that of the mean. So the
-    interval of the difference is d̄ ± t s √(1 + 1/n), Student's t with n − 1 degrees of freedom: that of one further
-    draw, not that of a mean, which any set would leave in the end. *overlap* is the share of the others that a random
-    set takes: sets of few others are alike, and vary less by 1 − that. Subsets are in the order of :data:`WHOLE`.
+    If the named rows were just another random set, the mean d̄ of the n repeats' differences would have the variance
+    σ² (1 + 1/n): that of the set itself, which is the same in all repeats, and that of the mean. So the interval of the
+    difference is d̄ ± t s √(1 + 1/n), with Student's t of n − 1 degrees of freedom. It is that of one further draw; the
+    interval of a mean would in the end exclude 0 for any set. *overlap* is the share of the others that a random set
+    takes: such sets vary less, by the factor 1 − *overlap*. Subsets are in the order of :data:`WHOLE`.
     """
     named = losses[:, WITHOUT_NAMED] - losses[:, WHOLE]
     random = losses[:, WITHOUT_RANDOM] - losses[:, WHOLE]
@@ -254,7 +254,7 @@ def effects_of(losses: Float[np.ndarray, "n 3"], overlap: float) -> Effects:
 
 
 def _around(values: Float[np.ndarray, " n"], factor: float) -> Effect:
-    """The mean, and so many deviations times Student's t on both sides."""
+    """Return the mean, and *factor* deviations times Student's t on both sides."""
     from scipy import stats
 
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * float(np.std(values, ddof=1)) * factor
@@ -263,7 +263,7 @@ def _around(values: Float[np.ndarray, " n"], factor: float) -> Effect:
 
 
 def verdict_of(effects: Effects, moved: Moved) -> Verdict:
-    """Conclude from the effects, and tell if the fine-tunes moved the answers' losses at all."""
+    """Conclude from the effects, and from how far the fine-tunes moved the answers' losses at all."""
     if effects.difference.low > 0 and effects.without_named.low > 0:
         return "taught"
     if effects.difference.high < 0 and effects.without_named.high < 0:
@@ -274,7 +274,7 @@ def verdict_of(effects: Effects, moved: Moved) -> Verdict:
 def sentence_of(
     verdict: Verdict, loss: Effects, contrast: Effects | None, rows: int, answers: int, moved: Moved
 ) -> str:
-    """The verdict in words."""
+    """Say the verdict in words."""
     these = "this row" if rows == 1 else f"these {rows:,} rows"
     random = "1 random row" if rows == 1 else f"{rows:,} random rows"
     answer = "the answer's loss" if answers == 1 else f"the loss of the {answers:,} answers"
@@ -309,7 +309,7 @@ def _changes(effect: Effect) -> str:
 
 
 def _number(effect: Effect, *, told: bool = False) -> str:
-    """A value with its ends; a fall that was *told* is a positive number, with its ends turned likewise."""
+    """Format a value with its ends; if the sentence has *told* a fall already, all signs are reversed."""
     value, low, high = effect.value, effect.low, effect.high
     if told and value < 0:
         value, low, high = -value, -high, -low
@@ -330,7 +330,7 @@ class _Case:
     tell: Callable[[str], None]
 
     def default_folder(self) -> Path:
-        """Beside the index, and of one name for one question: the same command goes on there."""
+        """Return a folder beside the index, named by the question, so that the same command resumes there."""
         lm = self.lm.model_dump(mode="json") if isinstance(self.lm, LmSettings) else None
         parts = [self.index.fingerprint, self.named.tolist(), [one.reading_hash for one in self.question.all], lm]
         parts += [self.tuning.model_dump(mode="json"), self.settings.context, self.settings.seed]
@@ -363,7 +363,7 @@ class _Case:
         return made
 
     def _trial(self) -> tuple[Trial, list[str]]:
-        """The subsets to fine-tune on, and the cautions about them."""
+        """Return the subsets to fine-tune on, and cautions about them."""
         mask = self.index.live.copy()
         mask[self.named] = False
         others = np.flatnonzero(mask)
@@ -401,7 +401,7 @@ class _Case:
         return [text for text, holds in told.items() if holds]
 
     def _result(self, losses: np.ndarray, base: np.ndarray, overlap: float, trial: Trial) -> ProofResult:
-        """The result of losses ``(repeats, answers and better ones, 3)``, without cautions and the LM's name."""
+        """Make the result from losses ``(repeats, answers and better answers, 3)``, without cautions and LM name."""
         asked, better = self.question.queries, self.question.better
         q = len(asked)
         answers, whole = losses[:, :q], losses[:, :q, WHOLE]
@@ -442,9 +442,9 @@ class _Case:
 
 
 def named_rows(index: Index, rows: RowsLike | PathLike[str]) -> Rows:
-    """Rows of an index, ascending, each once; *rows* may be the path of a file that names them.
+    """Return rows of an index, ascending, each once; *rows* may be the path of a file that names them.
 
-    ConfigError: there are none, one does not exist, or too many for others to compare with. DataError: a bad file.
+    ConfigError: there are none, a row does not exist, or too few others are left. DataError: a bad file.
     """
     found = _of_file(index, Path(rows)) if isinstance(rows, PathLike) else index.check_rows(rows)
     if not len(found):
@@ -463,7 +463,7 @@ def named_rows(index: Index, rows: RowsLike | PathLike[str]) -> Rows:
 
 
 def _of_file(index: Index, path: Path) -> Rows:
-    """Rows that a file names: JSON lines with ids or rows, or a result of `top` or `explain` as JSON or as --out."""
+    """Read the rows that a file names: JSON lines of ids or records, or a result of `top` or `explain`."""
     file = path / RESULTS if (path / MANIFEST).is_file() else path
     try:
         text = file.read_text("utf-8")
@@ -487,7 +487,7 @@ def _of_file(index: Index, path: Path) -> Rows:
 
 
 def _values(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """Each JSON value of a file with its place: one of many lines, or one on each line."""
+    """Yield the JSON values of a file with their places: those of one JSON text, or one from each line."""
     whole = _json(text)
     if whole is not None:
         yield from ((str(path), one) for one in (whole if isinstance(whole, list) else [whole]))
@@ -498,7 +498,7 @@ def _values(text: str, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _json(text: str) -> Any:
-    """A JSON value; None for another text."""
+    """Parse a JSON value; None for any other text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -506,7 +506,7 @@ def _json(text: str) -> Any:
 
 
 def _ids_of(value: Any) -> list[str] | None:
-    """Ids that a value names: itself, that of a record, or those of a result's hits; none of what a page keeps."""
+    """Return the ids that a value names: itself, a record's id, or those of a result's hits; none for a kept record."""
     if isinstance(value, Mapping) and "id" in value:
         if value.get("decision") == "keep":
             return []

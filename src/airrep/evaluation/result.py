@@ -34,14 +34,14 @@ from airrep.runtime.stage import Stage
 
 RESULT, QUERIES, MATRICES = "result.json", "queries.parquet", "scores.safetensors"
 ANSWERS = "answers"
-"""Folder of finished answers beside an unfinished evaluation; kept inside one that lacks some."""
+"""Folder of finished answers beside an unfinished evaluation; an evaluation that lacks some answers keeps it."""
 Measure: TypeAlias = Literal["lds", "loo", "classify", "select", "drop", "trace"]
 """Spearman over subsets; Spearman over removals; accuracy of the top-1 label; unigram F1 after fine-tuning; rise of the
 loss without the top examples; reciprocal rank of an example that taught a fact."""
 RESUMED = ("select", "drop", "trace")
-"""Measures that keep what is fine-tuned beside an unfinished evaluation."""
+"""Measures that keep results of fine-tunes beside an unfinished evaluation."""
 FEW_QUERIES = 10
-"""With fewer, p-values over subsets are too small: where methods are equal, in simulations, they hold from here on."""
+"""With fewer queries, p-values over subsets are too small; in simulations of equal methods they hold from here on."""
 
 
 class Kept(Shown):
@@ -65,7 +65,7 @@ class Kept(Shown):
         return {RESULT: canonical_json(self.to_dict())}
 
     def save(self, path: str | Path, *, replace: bool = False) -> Path:
-        """Write it as an artifact, at the path that is given back.
+        """Write the result as an artifact, and return its path as it was given.
 
         ArtifactError: something is there already, or it cannot be written.
         """
@@ -89,7 +89,7 @@ class Kept(Shown):
 
     @classmethod
     def of_manifest(cls, folder: Path, manifest: Mapping[str, Any]) -> Self:
-        """:meth:`read`, where the manifest was read already."""
+        """Read a result whose manifest was read already."""
         check_kind(folder, manifest, cls.kind)
         value = read_json(folder, manifest, RESULT)
         with as_written(folder):
@@ -101,13 +101,13 @@ class Kept(Shown):
 
     @classmethod
     def find(cls, path: str | Path, request: Mapping[str, Any]) -> Self | None:
-        """The finished one that answers a request; None if nothing is there, errors as of `Stage.finished`."""
+        """Return the finished result of a request; None if nothing is there; errors as in `Stage.finished`."""
         made = f"{'an' if cls.kind[0] in 'aeiou' else 'a'} {cls.kind} made"
         return None if Stage(path, cls.kind, made, request).finished() is None else cls.read(path)
 
 
 def as_json(value: Any) -> Any:
-    """A value as it comes back from JSON: tuples are lists."""
+    """Return a value as it comes back from JSON: tuples are lists."""
     return json.loads(json.dumps(value))
 
 
@@ -115,11 +115,11 @@ class Cost(NamedTuple):
     """Measured cost of an index."""
 
     bytes_per_example: float
-    """Features as they are stored."""
+    """Bytes of the stored features."""
     seconds_per_example: float | None
     """Process CPU time of encoding one training example; None where it was not recorded."""
     clock: bool = False
-    """True if the seconds are wall time, because an accelerator encoded. Older results do not say."""
+    """True if the seconds are wall time, because an accelerator encoded. Older results do not record it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,14 +132,14 @@ class Row:
     value: float
     """Mean over what counts; a fraction, multiplied by 100 only when shown."""
     interval: tuple[float, float]
-    """95 %."""
+    """95 % interval of the value."""
     per_query: np.ndarray
     """``(q,)`` float64, NaN where a query was left out."""
     pool: str | None = None
     temperature: float | None = None
     """Temperature of attention; None for other pools."""
     difference: Difference | None = None
-    """Its value less the first row's, paired; None for the first."""
+    """Value minus the first row's value, paired; None for the first row."""
     cost: Cost | None = None
     caution: str = ""
     """Warning to readers; empty if none."""
@@ -234,12 +234,12 @@ class Evaluation(Kept):
 
     @property
     def distinct_queries(self) -> int:
-        """Number of different queries; those of several instances may be the same."""
+        """Number of different queries; several instances may share queries."""
         return int(self.facts.get("distinct_queries", len(self.queries)))
 
     @property
     def best(self) -> Row:
-        """The row with the highest value; the first of equals."""
+        """Row with the highest value; the first if several tie."""
         return max(self.rows, key=lambda row: row.value)
 
     @property
@@ -254,7 +254,7 @@ class Evaluation(Kept):
         return {**own, **kept, "rows": [row.to_dict() for row in self.rows]}
 
     def save(self, path: str | Path, *, replace: bool = False) -> Path:
-        """Write it as an artifact; one that is not complete keeps its answers, so that they need not be made again.
+        """Write the evaluation as an artifact; if it is not complete, it keeps its answers for the next run.
 
         Returns:
             The path, as it was given.
@@ -263,7 +263,7 @@ class Evaluation(Kept):
             ArtifactError: something is there already, be it the answers of an unfinished `select`, or it cannot be
                 written.
         """
-        if self.measure not in RESUMED and not replace:  # these write where their own answers are
+        if self.measure not in RESUMED and not replace:  # measures in RESUMED write where their own answers are
             check_no_answers(path)
         return self._save(path, replace=replace, keep=() if self.complete else (ANSWERS,))
 
@@ -277,7 +277,7 @@ class Evaluation(Kept):
         return {**super()._files(), QUERIES: self._parquet(), **({MATRICES: save(matrices)} if matrices else {})}
 
     def _parquet(self) -> bytes:
-        """One line for each query, one column for each row."""
+        """Write one line for each query, one column for each row."""
         keys = [pa.array([key[place] for key in self.queries], pa.string()) for place in (0, 1)]
         values = [pa.array(row.per_query, from_pandas=True) for row in self.rows]
         names = ["instance", "query", *(f"row {number}" for number in range(len(self.rows)))]
@@ -319,11 +319,11 @@ def check_no_answers(path: str | Path) -> None:
 
 
 def caution_on(queries: int) -> str:
-    """Caution for so few different queries; empty if they are enough."""
+    """Return a caution if there are few different queries; empty if there are enough."""
     caution = "with so few queries, the result may not hold for others, whatever intervals and p-values say"
     return caution if queries < FEW_QUERIES else ""
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """The command that was typed, to be typed again."""
+    """Return the command that was typed, quoted for a shell."""
     return shlex.join(["airrep", *arguments])

@@ -33,7 +33,7 @@ _WORDS = Words()
 
 
 class Answerer(Learner[D], Protocol[D]):
-    """A target LM that answers; :class:`airrep.lm.model.TargetLM` is one."""
+    """A target LM that answers prompts, such as :class:`airrep.lm.model.TargetLM`."""
 
     def generate(self, examples: Sequence[Example], max_new_tokens: int, /) -> list[str]:
         """Answer the examples' prompts, always with the most likely next token."""
@@ -66,25 +66,25 @@ def evaluate_selection(
     the query's response. F1 is averaged over the queries of a task, then over tasks. No competitor selects a query.
 
     Args:
-        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``. The others are
-            compared with the first.
+        indexes: indexes of the same training examples, or their paths, each alone or as ``(name, index)``. The others
+            are compared with the first.
         queries: prompts to answer, with reference responses and tasks.
         lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one in each worker.
         settings: numbers of examples, and competitors; or a dict of some of these settings.
-        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's of labels.
+        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's for labels.
         selecting: queries of the same tasks to select by; if None, as in the paper, the queries and their references.
-        out: where it will be written; answers are kept in ``OUT.partial`` until then, and the same call resumes.
+        out: where the evaluation will be written; ``OUT.partial`` keeps answers until then, and the same call resumes.
         engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
         retries: further attempts at a fine-tune that failed.
         partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
         replace: replace another request's unfinished work beside *out*.
-        on_task: told about each fine-tune.
+        on_task: callback that receives a report of each fine-tune.
 
     Raises:
         ConfigError: a setting that does not fit, or fewer than 0 retries.
         DataError: other examples in some index, a query without task, or a text that the LM cannot read.
         ArtifactError: another process writes there, another request is unfinished there, or answers cannot be kept.
-        TrainingError: a fine-tune failed and *partial* is false; or all of a competitor did.
+        TrainingError: a fine-tune failed and *partial* is false; or all fine-tunes of a competitor failed.
 
     Example:
         >>> settings = {"count": 5, "max_new_tokens": 4}
@@ -107,14 +107,14 @@ def evaluate_selection(
 
 
 class Job(NamedTuple):
-    """One fine-tune, with the choices of its examples and seed that need answers."""
+    """One fine-tune, and the choices that need answers after it."""
 
     tuned: Choice
     choices: tuple[Choice, ...]
 
 
 def list_jobs(choices: Iterable[Choice]) -> list[Job]:
-    """One job for each set of examples and seed, with every choice of a different key."""
+    """Make one job for each set of examples and seed, with its choices of different keys."""
     found: dict[tuple[bytes, int], dict[str, Choice]] = {}
     for choice in choices:
         found.setdefault((choice.train.tobytes(), choice.seed), {}).setdefault(choice.key, choice)
@@ -141,14 +141,14 @@ class AnsweringSetup(WorkerSetup[Answerer[Any]]):
 class AnswerFiles:
     """Finished answers in a directory, one small file for each fine-tune and task, named by its choice's key.
 
-    A file holds the answers and a checksum over them and its key; whatever does not fit is taken for missing.
+    A file holds the answers and a checksum over them and its key; a file that does not fit counts as missing.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder  # made with the first answers
+        self._folder = folder  # the first answers make it
 
     def read(self, choice: Choice) -> list[str] | None:
-        """The answers, or None where there is no complete file of them."""
+        """Return the answers, or None if there is no complete file of them."""
         try:
             record = json.loads(self._path(choice.key).read_bytes())
             answers, checksum = record["answers"], record["sha256"]
@@ -173,7 +173,7 @@ class AnswerFiles:
 def kept_answers(
     out: str | Path | None, request: Mapping[str, Any], *, replace: bool, keep: Sequence[str] = ()
 ) -> Iterator[Path]:
-    """Folder of answers until the evaluation is written, locked by this process; those of another request *keep*."""
+    """Lock the folder of answers until the evaluation is written; parts of another request named in *keep* stay."""
     if out is None:
         with TemporaryDirectory() as folder:
             yield Path(folder)
@@ -186,13 +186,13 @@ def kept_answers(
 
 
 def _holds_work(working: Path) -> bool:
-    """True if the folder holds more than the lock, the request and empty folders."""
+    """Return True if the folder holds more than the lock, the request and empty folders."""
     others = (child for child in working.iterdir() if child.name not in (LOCK, REQUEST))
     return any(child.is_file() or any(child.iterdir()) for child in others)
 
 
 def _bring(old: Path, new: Path) -> None:
-    """Copy the answers of an evaluation that was finished without some."""
+    """Copy the answers of an evaluation that was finished without some of them."""
     with writing(new):
         for file in sorted(old.glob("*.json")):
             if not (new / file.name).exists():
@@ -206,7 +206,7 @@ class DataSelection:
     def __init__(
         self, contest: Contest, lm: LoadLike, fine_tune: FineTuneSettings, engine: Engine | None = None
     ) -> None:
-        """Load the LM; the contest has refused data and settings that cannot be."""
+        """Load the LM; the contest has checked data and settings."""
         self._contest, self._fine_tune = contest, fine_tune
         self._engine = engine or InProcess()
         self._loaded, self._load, name, precision, self._here = load_first(lm, self._engine)
@@ -238,10 +238,10 @@ class DataSelection:
         progress: OnProgress | None = None,
         on_task: OnTask | None = None,
     ) -> Evaluation:
-        """Select, fine-tune, ask, compare; arguments as for :func:`evaluate_selection`, *progress* is told about
-        selections."""
+        """Select, fine-tune, ask, compare; arguments as for :func:`evaluate_selection`, *progress* is called
+        during selection."""
         check_retries(retries)
-        # Answers of another request stay: each is named by all that decides it.
+        # Answers of another request stay valid: the name of each covers all that decides it.
         with kept_answers(out, self.request, replace=replace, keep=(ANSWERS,)) as folder:
             files = AnswerFiles(folder)
             competitors = self._contest.competitors(self._training, progress)
@@ -269,7 +269,7 @@ class DataSelection:
         return Evaluation("select", tuple(rows), keys, self.subject, facts=facts, request=self.request)
 
     def _answer(self, jobs: Sequence[Job], files: AnswerFiles, retries: int, on_task: OnTask | None) -> list[str]:
-        """Do all jobs whose answers are not there yet; why each that failed did."""
+        """Do all jobs whose answers are missing; return the error of each job that failed."""
         missing = [
             Job(job.tuned, left)
             for job in jobs
@@ -293,7 +293,7 @@ class DataSelection:
         return sorted(failed)
 
     def _check_readable(self, jobs: Sequence[Job]) -> None:
-        """Let the LM read every example that it is to be fine-tuned on, before the first fine-tune."""
+        """Refuse, before the first fine-tune, examples that the LM cannot read (DataError)."""
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *(job.tuned.train for job in jobs)]))
         examples = self._contest.train.take(rows)
         refused = self._loaded.unusable(examples)
@@ -306,7 +306,7 @@ class DataSelection:
 
 
 def _f1(competitor: Competitor, references: Sequence[str], files: AnswerFiles) -> tuple[np.ndarray, float]:
-    """Mean F1 of each query over the repetitions that succeeded, NaN without one; and the share of wordless answers.
+    """Return each query's mean F1 over successful repetitions, NaN without any, and the share of wordless answers.
 
     TrainingError: all fine-tunes of the competitor failed.
     """
@@ -325,7 +325,7 @@ def _f1(competitor: Competitor, references: Sequence[str], files: AnswerFiles) -
 
 def _row(contest: Contest, competitor: Competitor, values: np.ndarray, wordless: float, first: Row | None) -> Row:
     settings, tasks = contest.settings, tuple(contest.task_of_each)
-    # Across tasks the interval is of other tasks, within of these tasks with other queries.
+    # The interval "across" is for other tasks, "within" for other queries of these tasks.
     across, within = (TaskResamples(tasks, level, settings.resamples, settings.seed) for level in (True, False))
     gap, inner = (None if first is None else each.difference(values, first.per_query) for each in (across, within))
     more = {
@@ -349,7 +349,7 @@ def _row(contest: Contest, competitor: Competitor, values: np.ndarray, wordless:
 
 
 def unigram_f1(answer: str, reference: str) -> float:
-    """Agreement of two texts in their words, in any order: between 0 and 1, higher = better.
+    """Measure how far two texts agree in their words, in any order: between 0 and 1, higher = better.
 
     Words are what is left of the lower-case text when it is split at every character that is no letter with its
     marks, digit or underscore (Unicode's). With c = Σ_w min(count of w in either), F1 is 2c / (words of both). Texts

@@ -150,7 +150,7 @@ class LossSource(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelRun:
-    """Arguments of :func:`label` that do not change losses."""
+    """Arguments of :func:`label` that do not change the losses of a task."""
 
     seeds: int = 1
     part: str | None = None
@@ -165,7 +165,7 @@ def make_labels(source: LossSource, data: LabelData, out: str | Path, run: Label
     """Fill a label directory with losses from a source; errors are those of :func:`label`."""
     if run.seeds < 1:
         raise ConfigError(f"seeds={run.seeds}: must be 1 or more. Correct the value.")
-    check_retries(run.retries)  # the engine would only after files were written
+    check_retries(run.retries)  # the engine would check only after files were written
     share = Share.parse(run.part or "1/1", "--part")
     request = _request(source, data, run.seeds)
     folder = make_folder(out)
@@ -234,7 +234,7 @@ class _Farm:
 
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:
         """Run tasks on the engine."""
-        # Nothing else may hold the LM: where workers load their own, this one's memory is freed.
+        # Hold the LM no longer: if workers load their own, this one's memory is freed.
         loaded, self._loaded = self._loaded, None
         if loaded is None or not self._here:
             return self._engine.run(self._setup, tasks, retries)

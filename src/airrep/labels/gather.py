@@ -226,7 +226,7 @@ def _rows(rows: list[Any], most: int, where: str) -> list[int]:
 
 
 def _losses(losses: list[Any], queries: int, where: str) -> list[float]:
-    # "Not below the limit" is true of NaN too, "above the limit" is not.
+    # `not abs(loss) <= MOST` refuses NaN too, unlike `abs(loss) > MOST`.
     odd = [loss for loss in losses if loss is not None and (type(loss) not in (int, float) or not abs(loss) <= MOST)]
     if odd or len(losses) != queries:
         problem = f"holds {shown_json(odd[0])}" if odd else f"has {len(losses)} losses"

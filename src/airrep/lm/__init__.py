@@ -1,8 +1,8 @@
 """The target LM: read, fine-tuned, asked for losses, hidden states and answers.
 
-attention  Packed batches of documents, and causal attention inside each document of one.
+attention  Packed batches of documents, and causal attention inside each document.
 chat       Render and tokenise examples as the target LM's trainer does.
-documents  Tokenised examples: token ids, where responses start, what losses read beside them.
+documents  Tokenised examples: token ids, starts of responses, and what losses need besides.
 files      Load and write the files of a target LM; checks of what is loaded.
 folders/   Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
 held       Weights kept as stored, and converted to float32 one linear map at a time.

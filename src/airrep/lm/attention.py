@@ -1,4 +1,4 @@
-"""Packed batches of documents, and causal attention inside each document of one.
+"""Packed batches of documents, and causal attention inside each document.
 
 transformers calls :func:`attend` in every attention layer. The spans of the batch reach it as a keyword argument of the
 model's forward pass, so no mask over all pairs of tokens is made.
@@ -27,7 +27,7 @@ _REFUSED = ("position_bias",)
 
 
 class AttentionSpan(NamedTuple):
-    """Neighbouring documents that attention handles in one call: ``sequences`` of up to ``longest`` tokens.
+    """Neighbouring documents that attention handles in one call: ``sequences`` documents of up to ``longest`` tokens.
 
     ``pad`` gives the token for each place of the ``(sequences, longest)`` table, ``keep`` the place of each token.
     Both are None if all documents have the same length, since the tokens then already form the table.

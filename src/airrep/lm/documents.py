@@ -1,4 +1,4 @@
-"""Tokenised examples: token ids, where responses start, what losses read beside them."""
+"""Tokenised examples: token ids, starts of responses, and what losses need besides."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -557,7 +557,7 @@ def _recorded(template: str | None) -> str | None:
 
 
 def _as_recorded(settings: LmSettings, folder: Path) -> LmSettings:
-    """Fill in settings that are not set with those that a warm-up read examples with when it was trained."""
+    """Take settings that are not set from the record of a warm-up, which says how its training read examples."""
     asked = settings.model_dump(include={"max_tokens", "cut", "template"}, exclude_none=True)
     return settings.model_copy(update=dict(recorded_reading(folder)) | asked)
 

@@ -446,7 +446,7 @@ def _fill(model: Any, stored: Mapping[str, Stored], plain: Mapping[str, Tensor])
     missing = [name for name, parameter in model.named_parameters() if parameter not in names]
     other = [(name,) for parameter, name in names.items() if shapes[name] != tuple(parameter.shape)]
     turned = [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, Conv1D)]
-    other += [(name,) for name in turned if name in stored and stored[name].kind is None]  # quantised as (out, in)
+    other += [(name,) for name in turned if name in stored and stored[name].kind is None]  # files have (out, in)
     if missing or other:
         return {"missing_keys": missing, "mismatched_keys": other}
     put(model, lambda weight: stored.get(names[weight]))

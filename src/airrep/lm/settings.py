@@ -34,14 +34,14 @@ class LmReading(Settings):
     'end' cuts the end, as trl does, and refuses an example that has no response left. 'shares' cuts the ends of prompt
     and response, or of the longer one, by their lengths, as LLaMA-Factory does. 'drop' refuses the example."""
     template: str | None = None
-    """Turns an example into text. None leaves a text, and a prompt with a completion, as they stand; it writes other
-    rows by the LM's chat template, or as plain text where there is none. 'chat' uses the chat template for all rows
-    with a prompt; 'plain' uses plain text. Or give a text with {prompt} and {response}."""
+    """Turns an example into text. With None, a text, and a prompt with a completion, stay as they are; other rows use
+    the LM's chat template, or plain text if the LM has none. 'chat' uses the chat template for all rows with a prompt;
+    'plain' uses plain text. Or give a text with {prompt} and {response}."""
     batch_tokens: int | None = Field(default=None, ge=1)
     """Tokens in one packed micro-batch; fewer need less memory. None takes a number that suits the device."""
     memory: str | None = None
-    """Most memory of the process that reads the LM, such as 8GB: airrep cuts batches, and what it learns at a time, to
-    fit, and refuses at once what does not fit. Not for fine-tuning."""
+    """Most memory of the process that reads the LM, such as 8GB. airrep works in smaller parts to fit, and stops at
+    once if even these do not fit. Not for fine-tuning."""
 
 
 class LmSettings(LmReading):
@@ -53,8 +53,8 @@ class LmSettings(LmReading):
     """The target LM: a folder, or owner/name on the Hub. The folder holds a Hugging Face causal LM, adapters that peft
     wrote, or a trainer's checkpoints, of which airrep takes the last."""
     loss: LossName = "sft"
-    """Loss of the fine-tune. sft: of the response. dpo, orpo: of pairs, read with --preferences pairs. kto: of answers
-    whose label is true or false. weighted: sft times each example's advantage, or reward, which may be negative."""
+    """Loss of the fine-tune. sft is the loss of responses. dpo and orpo need pairs, read with --preferences pairs. kto
+    needs answers labelled true or false. weighted is sft times an advantage or reward, which may be negative."""
     beta: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """β of dpo, orpo and kto: how much a preference counts."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -210,7 +210,7 @@ class RefinedGradients(HeldGradients):
         return self._at_once
 
     def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Hold the inputs."""
+        """Return the inputs, which are held until the gradients come."""
         return inputs
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:

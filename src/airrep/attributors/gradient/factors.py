@@ -271,7 +271,7 @@ class Scorer:
         """|H^(-p/2) ∇ℓ|² of the last batch; zeros without factors."""
 
     def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Hold the inputs."""
+        """Return the inputs, which are held until the gradients come."""
         return inputs
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:

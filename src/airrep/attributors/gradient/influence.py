@@ -241,7 +241,7 @@ TRIED = 4
 """Training examples that conjugate gradients are tried on before an index is built."""
 
 LARGEST = 1024.0
-"""The largest training feature of conjugate gradients, so that float16 holds it and those of later examples."""
+"""The largest training feature with ``solver=cg``: float16 then has room for features of later examples too."""
 
 
 class InfluenceAttributor(LearnsArrays[InfluenceSettings]):

@@ -38,7 +38,7 @@ def random_projections(sites: Sequence[Site], rank: int, seed: int) -> Projectio
 
 
 def check_rank(sites: Sequence[Site], rank: int) -> None:
-    """Refuse a rank above the width of the smallest site with a ConfigError."""
+    """Refuse a rank above the width of the narrowest site with a ConfigError."""
     smallest = min(sites, key=lambda site: min(site.width_in, site.width_out))
     most = min(smallest.width_in, smallest.width_out)
     if rank > most:
@@ -80,7 +80,7 @@ class GradientProjector:
         ends = np.cumsum(widths if finish is None else [finish.width(site) for site in sites])
         self._finish = finish
         self.dimension = int(ends[-1])
-        """Features of an example, ``d``."""
+        """Number of features of an example, ``d``."""
         starts = [0, *ends[:-1].tolist()]
         self._parts = {site.name: slice(a, int(b)) for site, a, b in zip(sites, starts, ends, strict=True)}
         self._matrices = projections and {name: (a.to(device), g.to(device)) for name, (a, g) in projections.items()}

@@ -61,7 +61,7 @@ class Site:
     width_in: int
     width_out: int
     fused: str = ""
-    """The module's weight ``(experts, ..., ...)`` that holds the map; empty where the module is the map."""
+    """The module's weight ``(experts, ..., ...)`` that holds the map; empty if the module is the map."""
     expert: int = 0
     """The map's index among the experts of that weight."""
 
@@ -77,7 +77,7 @@ class Site:
 
     @property
     def owner(self) -> str:
-        """The name of the module."""
+        """The name of the module that holds the map."""
         return self.name.rsplit(".", 2)[0] if self.fused else self.name
 
     @property

@@ -99,11 +99,11 @@ class _QueryTokens:
         self.sites: dict[str, SiteTokens] = {}
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Hold the inputs."""
+        """Transform the inputs, which are held until the gradients come."""
         return self._pairing.inputs(site, inputs)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Hold the gradients too."""
+        """Hold the inputs and transformed gradients (ConfigError: a map hides its tokens, or runs twice)."""
         _check_known(site, places)
         found = SiteTokens(places.chosen, kept, self._pairing.gradients(site, gradients))
         before = self.sites.get(site.name)
@@ -125,7 +125,7 @@ class _PairedTokens:
         """``(q, t)`` float64, for the last batch, with its documents' tokens in order."""
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Hold the inputs."""
+        """Transform the inputs, which are held until the gradients come."""
         return self._pairing.inputs(site, inputs)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:

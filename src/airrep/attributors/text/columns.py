@@ -24,7 +24,7 @@ class Background(NamedTuple):
     columns: np.ndarray
     """``(k,)`` int32, ascending: the columns of n-grams that occur twice or more."""
     counts: np.ndarray
-    """``(k,)`` int64 of each."""
+    """``(k,)`` int64: how often each occurs."""
     totals: np.ndarray
     """``(orders, 2)`` int64: the number of n-grams of each order, and of different n-grams."""
 

@@ -309,7 +309,7 @@ class TfidfAttributor(TermsAttributor[TfidfSettings]):
         return True
 
     def fit(self, train: Corpus) -> None:
-        """Learn the vocabulary and the inverse document frequencies (ConfigError: too few examples have any term)."""
+        """Learn the vocabulary and the inverse document frequencies (ConfigError: no term is frequent enough)."""
         texts = seen_texts(train, self._settings.view)
         terms, having, _ = self._terms([]).learnt(texts, self._settings.min_count)
         if not terms.names:
@@ -348,7 +348,7 @@ class Bm25Attributor(TermsAttributor[Bm25Settings]):
         super().__init__(settings or Bm25Settings())
 
     def fit(self, train: Corpus) -> None:
-        """Learn the vocabulary, how many examples have each term, and their mean length (ConfigError: none has one)."""
+        """Learn the vocabulary, the weight of each term and the mean length (ConfigError: no example has a term)."""
         terms, having, lengths = self._terms([]).learnt(seen_texts(train, self._settings.view))
         if not terms.names:
             raise ConfigError(
@@ -374,8 +374,8 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
     """Data selection with importance resampling (DSIR), query by query.
 
     φ_train(z) = counts of hashed word n-grams; φ_query(x) = log p_x − log p_source over the buckets. Their product is
-    the log importance weight of z: how much likelier a bag-of-n-grams model of the query makes it than one of the
-    training corpus, which :meth:`fit` counts. Weights add up over the words of z, so long texts have large ones.
+    the log importance weight of z: how much likelier a bag-of-n-grams model of the query makes z than the same model of
+    the training corpus, which :meth:`fit` counts. Weights add up over the words of z, so long texts have large weights.
     """
 
     name = "dsir"

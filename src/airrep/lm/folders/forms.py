@@ -344,7 +344,7 @@ def meant(name: str, merged: bool | None, base: str | None = None, trusted: bool
         folder = files.folder
         beside = [path.name for pattern in _BESIDE for path in sorted(folder.glob(pattern))]
         beside += [path.name for path in checkpoints_in(folder).values()]
-        if beside and Path(name).is_dir():  # of a Hub id's files, it depends on earlier downloads which are there
+        if beside and Path(name).is_dir():  # the Hub's cache holds only the files that were downloaded
             raise ConfigError(
                 f"lm {name}: a trainer left {short(beside[0])} in its folder, so this seems to be the LM after "
                 f"training. Give the LM before training{_before(folder)}, or keep this LM with --set merged=true"

@@ -166,7 +166,7 @@ def record_batches(loader: Any) -> RecordedBatches | None:
 
 
 def given_rows(dataset: Any) -> np.ndarray | None:
-    """Return each row's number in the table that a data set was filtered or shuffled from; None if it is the same.
+    """Return each row's number in the table that a data set was filtered or shuffled from; None if no row moved.
 
     Example:
         >>> import datasets

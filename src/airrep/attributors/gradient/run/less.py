@@ -178,7 +178,7 @@ class _AdapterReader:
         return torch.where(self._seen[:, None], self._sums, 0.0)
 
     def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Hold the inputs."""
+        """Return the inputs, which are held until the gradients come."""
         return inputs
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:

@@ -353,7 +353,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
     If the warm-up was on a sample of n of N examples (``count``), w_z is 1 for these and 0 for the others. The effect
     of z is the integral of the slope from w_z = 0 to 1, by the trapezoidal rule the mean of the slopes at both ends. So
-    slopes are multiplied by N / 2n in the sample, and by N / 2(N − n) outside it: their mean over samples is that mean.
+    slopes are multiplied by N / 2n in the sample, and by N / 2(N − n) outside it: the mean over samples is this mean.
     """
 
     name = "metagradient"
