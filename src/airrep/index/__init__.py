@@ -2,7 +2,7 @@
 
 building   Build an index, or continue an unfinished build.
 contrast   Questions: queries, with a better answer to each if there is one.
-editing    Appending to an index, deleting from it, compacting it.
+editing    Append to an index, delete from it, compact it.
 encoding   Encode and write the shards that an index still lacks, its manifest last.
 export     Export of an index to a file for other tools.
 index      An index on disk: opened as memory maps, asked for scores.
