@@ -32,7 +32,7 @@ class Card:
 
 
 def read_card(folder: Path) -> Card:
-    """Read ``airrep.json``, or return the defaults where there is none; refuses fields of a wrong type."""
+    """Read ``airrep.json``, or return the defaults if it is missing (DataError: a field has a wrong type)."""
     path = folder / CARD
     if not path.exists():
         return Card()

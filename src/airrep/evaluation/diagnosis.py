@@ -151,7 +151,7 @@ def seconds_of_fine_tunes(folders: Sequence[str | Path]) -> float | None:
 
 
 class IndexScores:
-    """Scores of one index on some labelled instances."""
+    """Scores of one index on labelled instances."""
 
     def __init__(self, index: Index, instances: Sequence[LabelledInstance], pool: PoolLike | None, t: float) -> None:
         """Score all subsets; arguments and errors as for :func:`index_findings`."""

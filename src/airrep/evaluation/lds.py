@@ -38,7 +38,7 @@ from airrep.scoring.pooling import CHANNELS, Pooling, PoolLike
 
 
 class RowFinder:
-    """Finds the examples of some instances in an index by their texts; the index is read once."""
+    """Finds the examples of instances in an index by their texts; the index is read once."""
 
     def __init__(self, index: Index, instances: Sequence[LabelledInstance]) -> None:
         self.index = index

@@ -152,7 +152,7 @@ def trained_share(train_layers: int | str, layers: int) -> float:
 
 
 def drawn(pool: int, size: float, subsets: int) -> float:
-    """Return the expected number of examples of a pool that are in at least one of some random subsets."""
+    """Return how many examples of a pool are expected to be in at least one of *subsets* random subsets."""
     return float(pool * (1 - (1 - size / pool) ** subsets))
 
 

@@ -27,7 +27,7 @@ from airrep.scoring.pooling import ATTENTIONS, Pooling
 from airrep.training.linear.weights import LEAST, MemberFeatures, NothingRisesError, fit_weights
 
 CHOOSING = 400
-"""Bootstrap draws that decide whether another pool is better than the one a channel has."""
+"""Bootstrap draws that decide if another pool is better than a channel's own."""
 
 
 @dataclass(frozen=True, repr=False)
