@@ -175,7 +175,7 @@ def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str
 
 
 def counts_prompt(folder: Path) -> bool:
-    """True if the mean over tokens includes the prompt's tokens, as in nearly all models."""
+    """Return True if the mean over tokens includes the prompt's tokens, as in nearly all models."""
     configs = (read_json(path) for path in folder.glob("*/config.json"))
     return all(config.get("include_prompt", True) for config in configs)
 

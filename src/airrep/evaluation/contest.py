@@ -140,7 +140,7 @@ class Contest:
         return {**corpora, "pool": self._pool.fingerprint, **settings}
 
     def facts(self) -> dict[str, Any]:
-        """Facts on all rows, as JSON values; ``clusters`` is the task of each query."""
+        """Return facts on all rows, as JSON values; ``clusters`` is the task of each query."""
         sizes = {
             task: {"queries": len(rows), "selecting": len(self._selecting_rows[task])}
             for task, rows in self.rows.items()

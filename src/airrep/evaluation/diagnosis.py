@@ -72,7 +72,7 @@ class Diagnosis(Kept):
         return f"{causes}, {counts['unknown']} unknown. Begin with {first.name} ({first.about}): {first.advice}"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         found = [one.to_dict() for one in self.findings]
         return {"sentence": self.sentence, "facts": dict(self.facts), "command": self.command, "findings": found}
 

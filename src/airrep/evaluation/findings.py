@@ -67,7 +67,7 @@ class Finding:
         return f"{PAGE}#{self.anchor}"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object; numbers that are not known are null."""
+        """Return a JSON object; unknown numbers are null."""
         return {**vars(self), "values": jsonable(self.values), "advice": self.advice}
 
 
@@ -165,7 +165,7 @@ class LabelStatistics:
         return [found for one in self.instances if (found := common_factor(one.losses)) is not None]
 
     def summary(self) -> dict[str, Any]:
-        """Names and sizes of the instances, as JSON values."""
+        """Return names and sizes of the instances, as JSON values."""
         sizes = sorted({int(size) for one in self.instances for size in one.subsets.sizes})
         return {
             "instances": [one.name for one in self.instances],

@@ -52,7 +52,7 @@ class RowFinder:
                     rows.append(row)
 
     def score(self, instance: LabelledInstance, pool: PoolLike, asked: Asked | None = None) -> GroupScores:
-        """Group scores of an instance's subsets, ``(q, m)``, higher = more helpful; errors as in :meth:`subsets`."""
+        """Score an instance's subsets, ``(q, m)``, higher = more helpful; errors as in :meth:`subsets`."""
         asked = asked or self.index.ask(instance.queries)
         return group_scores(asked, self.subsets(instance), pool, examples=len(instance.train))
 

@@ -18,7 +18,7 @@ FLAT = 2.0**-20
 
 
 def varies(values: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
-    """Mask ``(q,)`` of rows of ``(q, m)`` whose *known* values (None: all) differ by more than rounding."""
+    """Return a mask ``(q,)`` of rows of ``(q, m)`` whose *known* values (None: all) differ by more than rounding."""
     most = (values if known is None else np.where(known, values, -np.inf)).max(axis=1)
     least = (values if known is None else np.where(known, values, np.inf)).min(axis=1)
     with np.errstate(invalid="ignore"):  # for a row without known values

@@ -81,7 +81,7 @@ def seeds_alike(by_seed: np.ndarray) -> bool:
 
 
 def shown(p_values: np.ndarray, level: float) -> np.ndarray:
-    """Mask ``(q,)`` of significant effects, at a false discovery rate of *level* (Benjamini and Hochberg).
+    """Return a mask ``(q,)`` of significant effects, at a false discovery rate of *level* (Benjamini and Hochberg).
 
     NaN is never significant and does not count as a test.
     """
@@ -299,7 +299,7 @@ def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """Mean over the first axis without NaN; NaN where nothing is left."""
+    """Return the mean over the first axis without NaN; NaN where nothing is left."""
     count = (~np.isnan(values)).sum(axis=0)  # np.nanmean would warn where nothing is left
     return np.where(count > 0, np.nansum(values, axis=0) / np.maximum(count, 1), np.nan)
 
@@ -377,7 +377,7 @@ class Moved(NamedTuple):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         return self._asdict() | {"noise": None if np.isnan(self.noise) else self.noise, "hardly": self.hardly}
 
 

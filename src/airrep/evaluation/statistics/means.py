@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
     interval: Interval
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         return {"value": self.value, "interval": list(self.interval)}
 
 
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
     """Two-sided, for a difference of 0; 1 if there are too few queries."""
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object, as results of training keep it."""
+        """Return a JSON object, as results of training keep it."""
         return {"difference": self.value, "interval": list(self.interval), "p_value": self.p_value}
 
 

@@ -212,7 +212,7 @@ class RidgePath:
         self._grid = RIDGE * max(float(np.mean(np.diag(self._products) - 2 * own + own.mean())), 1e-12)
 
     def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
-        """For each penalty, yield predictions ``(q, asked)`` by a fit on the rows *seen*, without the intercept.
+        """Yield, for each penalty, predictions ``(q, asked)`` by a fit on the rows *seen*, without the intercept.
 
         A prediction is the inner product of the weights with a row minus the mean row seen.
         """
