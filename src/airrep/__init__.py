@@ -9,7 +9,7 @@ Which training examples, and which groups of them, made the model behave as it d
     for hit in index.top(queries[0], k=10):
         print(f"{hit.score:+.3f}  {hit.example.prompt}")
 
-Importing this package is quick: each name is loaded when it is first used.
+Importing this package is quick: each name is loaded at its first use.
 """
 
 from importlib import import_module
@@ -18,7 +18,7 @@ from typing import Any
 
 from airrep._version import __version__ as __version__
 
-# Type checkers and editors read the same names from __init__.pyi: they cannot follow names that are loaded late.
+# Type checkers and editors read the same names from __init__.pyi, since they cannot follow names loaded at first use.
 _HOMES = {
     "AirRepError": "errors",
     "AttributionCallback": "lm.trainer.callback",
@@ -52,7 +52,7 @@ _HOMES = {
 """Every public name, and the module below `airrep` that defines it."""
 
 _OF_LMS = ("lm.model", "lm.trainer.callback")
-"""Modules that cannot be loaded without the extra lm."""
+"""Modules that need the extra lm."""
 
 _NAMESPACES = ("errors", "metrics")
 __all__ = sorted([*_HOMES, *_NAMESPACES])
@@ -72,18 +72,18 @@ def __getattr__(name: str) -> Any:
 
         need(f"airrep.{name}", "lm", *LM)
     value = getattr(import_module(f"airrep.{home}"), name)
-    globals()[name] = value  # the next use does not come here again
+    globals()[name] = value  # the next use finds it without this function
     return value
 
 
 def _elsewhere(name: str) -> str:
-    """How to import what the package defines under a name that is not public; empty if it defines none."""
+    """Return how to import a name that the package defines but does not export; empty if it defines no such name."""
     import re
     from pathlib import Path
 
     here = Path(__file__).parent
     if name.startswith("_") or (here / name).is_dir() or (here / f"{name}.py").is_file():
-        return ""  # of a module of the package the import goes on by itself: it asks here first
+        return ""  # for a module of the package, the import system continues after this AttributeError
     defined = re.compile(rf"^(?:(?:class|def) )?{re.escape(name)}\b[ :=(\[]", re.MULTILINE)
     for path in sorted(here.rglob("*.py")):
         module = path.relative_to(here).with_suffix("").parts

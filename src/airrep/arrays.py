@@ -1,7 +1,7 @@
-"""Array types named by what their axes count.
+"""Array types, with axes named by what they count.
 
 ``q`` queries, ``n`` training examples (rows), ``m`` groups or subsets, ``d`` features, ``b`` rows of a block.
-Arrays are float32 NumPy; an index keeps float16 and int8 of them.
+Arrays in memory are float32 NumPy; an index may store them as float16 or int8.
 """
 
 import math
@@ -19,16 +19,16 @@ from airrep.shapes import Bool, Float32, Int64
 from airrep.sparse import SparseRows, below
 
 ALIKE = 1e-5
-"""Cosines, and shares made of them, are known to so much: processors and batches round differently."""
+"""Cosines that differ by less count as equal, because processors and batch sizes round differently."""
 NumbersLike: TypeAlias = Any
 """Numbers as an array, nested lists, a table or a tensor: what ``np.asarray`` takes, and tensors of any device."""
 
 
 def as_numbers(values: NumbersLike, what: str) -> np.ndarray:
-    """An array of the numbers given, NaN where they are masked; errors call them *what*.
+    """Return numbers as an array, with NaN for masked ones; errors call them *what*.
 
     Raises:
-        DataError: they are not numbers, or rows differ in length.
+        DataError: the values are not numbers, or rows differ in length.
     """
     try:
         found = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
@@ -44,7 +44,7 @@ def as_numbers(values: NumbersLike, what: str) -> np.ndarray:
 
 
 def whole_number(what: str, count: Any) -> int:
-    """A whole number as Python's own; refuses what is none (ConfigError)."""
+    """Return an integer of any type as a Python int (ConfigError: not an integer)."""
     try:
         return operator.index(count)
     except TypeError as error:
@@ -52,17 +52,17 @@ def whole_number(what: str, count: Any) -> int:
 
 
 DenseFeatures: TypeAlias = Float32[np.ndarray, "rows d"]
-"""Features of some examples, one row each."""
+"""Features of examples, one row each."""
 
 SparseFeatures: TypeAlias = SparseRows
 """Features of lexical methods: float32, ``(rows, d)``."""
 
 
 Features: TypeAlias = DenseFeatures | SparseFeatures
-"""Features that an attributor makes of examples; an inner product of two rows is an influence score."""
+"""Features of examples from an attributor; the inner product of two rows is an influence score."""
 
 Encoded: TypeAlias = Mapping[str, Features | None]
-"""Features by channel; None where a method keeps none."""
+"""Features by channel; None for a method that stores no features."""
 
 Scores: TypeAlias = Float32[np.ndarray, "q n"]
 """Influence scores; higher = more helpful."""
@@ -78,33 +78,33 @@ Mask: TypeAlias = Bool[np.ndarray, " n"]
 
 
 def numbers_of(features: Features) -> np.ndarray:
-    """The numbers that are stored of features, in one row."""
+    """Return the stored numbers of features as a flat array."""
     numbers: np.ndarray = features.ravel() if isinstance(features, np.ndarray) else features.data
     return numbers
 
 
 def filled_rows(features: Features) -> np.ndarray:
-    """Tell whether a row has a feature other than 0, ``(rows,)``."""
+    """Return True for each row with a feature other than 0, ``(rows,)``."""
     if isinstance(features, np.ndarray):
         return np.asarray(features.any(axis=1))
     return features.with_data(features.data != 0).sum(axis=1) > 0
 
 
 def stack_rows(parts: Sequence[Features]) -> Features:
-    """Features of several parts, one below the other; all are of one kind, and there is one at least."""
+    """Stack the rows of at least one part; all parts must be dense, or all sparse."""
     if isinstance(parts[0], np.ndarray):
         return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
     return below([part for part in parts if isinstance(part, SparseRows)])
 
 
 def reaches(values: np.ndarray, threshold: float) -> Mask:
-    """Tell whether values are at or above a threshold, or below it by rounding alone."""
+    """Return True for each value at or above a threshold, or below it by at most :data:`ALIKE` (rounding)."""
     reached: Mask = values >= threshold - ALIKE
     return reached
 
 
 def descending(values: np.ndarray) -> Rows:
-    """Places of values, the greatest first; those that differ by rounding alone go by place."""
+    """Return positions of values, greatest first; values equal after rounding to :data:`ALIKE` keep their order."""
     order: Rows = np.argsort(-np.round(values / ALIKE), kind="stable")
     return order
 
@@ -114,7 +114,7 @@ def unit_rows(features: np.ndarray) -> np.ndarray: ...
 @overload
 def unit_rows(features: SparseFeatures) -> SparseFeatures: ...
 def unit_rows(features: DenseFeatures | SparseFeatures) -> DenseFeatures | SparseFeatures:
-    """Rows brought to length 1; rows of zeros stay."""
+    """Scale rows to Euclidean length 1; rows of zeros stay zero."""
     if isinstance(features, np.ndarray):
         lengths = np.linalg.norm(features, axis=1, keepdims=True)
         dense: DenseFeatures = np.divide(features, lengths, out=np.zeros_like(features), where=lengths > 0)
@@ -124,7 +124,7 @@ def unit_rows(features: DenseFeatures | SparseFeatures) -> DenseFeatures | Spars
 
 
 class _Compute:
-    """The functions of ``pyarrow.compute``, which takes a while to load and which few questions need."""
+    """The functions of ``pyarrow.compute``, imported at first use because the import is slow and rarely needed."""
 
     def __getattr__(self, name: str) -> Any:
         from pyarrow import compute
@@ -136,13 +136,13 @@ compute: Any = _Compute()
 
 
 def map_array(path: Path, behind: int = 0) -> np.ndarray:
-    """An array of a ``.npy`` file, to be read, from the disk where it is touched; *behind* bytes at its end are none.
+    """Memory-map the array of a ``.npy`` file, read-only; the last *behind* bytes of the file are not part of it.
 
-    Python's own maps keep a descriptor each, of which a process has a thousand, so Arrow maps the file.
+    Python's own maps keep a file descriptor each, and a process may have about a thousand, so Arrow maps the file.
 
     Raises:
-        OSError: it cannot be opened.
-        ValueError: it is no array file, or of another length than its header says.
+        OSError: the file cannot be opened.
+        ValueError: it is not an array file, or its length differs from its header.
     """
     with path.open("rb") as stream:
         if np.lib.format.read_magic(stream) != (1, 0):
@@ -154,7 +154,7 @@ def map_array(path: Path, behind: int = 0) -> np.ndarray:
         raise ValueError("other bytes than its header says")
     if stop == begin:
         return np.empty(shape, dtype)
-    with pa.memory_map(str(path)) as mapped:  # closed at once: what was read keeps the map, and no descriptor
+    with pa.memory_map(str(path)) as mapped:  # closed at once: the buffer keeps the map but no descriptor
         content = np.frombuffer(memoryview(mapped.read_buffer()), np.uint8)
     found: np.ndarray = content[begin:stop].view(dtype).reshape(shape, order="F" if fortran else "C")
     return found

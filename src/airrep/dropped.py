@@ -1,4 +1,4 @@
-"""Names that were dropped, each with what to type instead: commands, options, pools, Python."""
+"""Removed commands, options, pools and Python names, each with its replacement."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "stack": "airrep adapt DATA --labels LABELS --held-out LABELS --out DIR",
     "take": "airrep export INDEX --to records --data DATA --only EXAMPLES --out FILE",
 }
-"""Commands of the command line."""
+"""Removed commands."""
 _LEARNING = "labels of your model: airrep label, then airrep train or airrep adapt --labels"
 _OF_TEACHERS = ("", "-steps", "-sizes", "-instances", "-pool", "-temperature", "-queries")
 _SETTINGS = (
@@ -64,10 +64,10 @@ OPTIONS: Mapping[str, str] = {
     "--temperature": "the temperature in a recipe, or --pool attention:0.2 for group, what-if and evaluate",
     **{f"--teacher{part}": _LEARNING for part in _OF_TEACHERS},
 }
-"""Options of the command line, whatever the command."""
+"""Removed options of any command."""
 _ATTENTION = "attention at a low temperature, where the highest scores decide: --pool attention:0.2"
 POOLS: Mapping[str, str] = {"power": _ATTENTION, "top": _ATTENTION}
-"""Pools, without their number."""
+"""Removed pools, without the number in their names."""
 NAMES: Mapping[str, str] = {
     "explain": "airrep.top(index, answers, better=better)",
     "harmful": "airrep.top(index, queries, least=True), or airrep.clean(index, queries)",
@@ -80,10 +80,10 @@ NAMES: Mapping[str, str] = {
     "read_training_record": "airrep.open(path)",
     "take_records": "from airrep.corpus.originals import take_records",
 }
-"""Public names of Python."""
+"""Removed public Python names."""
 
 
 def instead_of(table: Mapping[str, str], name: str) -> str | None:
-    """One sentence that says what to type in place of a dropped name; None where nothing of this name was dropped."""
+    """Return a sentence that says what to type instead of a removed name; None for a name that was not removed."""
     found = table.get(name)
     return None if found is None else f"{name}: is gone; type instead: {found}"

@@ -3,14 +3,14 @@
 ::
 
     AirRepError
-    ├── ConfigError (ValueError)         a setting, flag or argument that cannot hold
-    ├── DataError (ValueError)           a record, file or text that cannot be used
-    ├── ArtifactError (OSError)          a directory that airrep wrote, or should write, is not as it must be
-    ├── NotFittedError (RuntimeError)    an attributor was asked before it had seen the training corpus
+    ├── ConfigError (ValueError)         a setting, flag or argument is not valid
+    ├── DataError (ValueError)           a record, file or text cannot be used
+    ├── ArtifactError (OSError)          a directory of airrep is missing, altered, unfinished or in the way
+    ├── NotFittedError (RuntimeError)    an attributor was used before it had seen the training corpus
     ├── TrainingError (ArithmeticError)  a fine-tune or a training run cannot continue
     └── MissingExtraError (ImportError)  an optional dependency is not installed, or cannot be used
 
-Messages are one line: *where: what is wrong; what is expected. What to do.*
+Each message is one line that says where, what is wrong, and what to do.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,12 +33,12 @@ __all__ = [
 ]
 
 _TOLD: set[str] = set()
-"""Cautions of this process."""
+"""Warnings already given in this process."""
 BESIDE = 1000
-"""Files of a folder whose names are compared with one that is not there."""
+"""Most files of a folder whose names are compared with a missing file's name."""
 
 LM = ("torch", "transformers", "scipy")
-"""Modules behind every language model."""
+"""Modules that every language model needs."""
 
 
 class AirRepError(Exception):
@@ -90,7 +90,7 @@ class ArtifactError(AirRepError, OSError):
 
 
 class NotFittedError(AirRepError, RuntimeError):
-    """An attributor was asked for features before it had seen the training corpus.
+    """An attributor was used before it had seen the training corpus.
 
     Example:
         >>> try:
@@ -122,37 +122,37 @@ class MissingExtraError(AirRepError, ImportError):
     """
 
     def __init__(self, feature: str, extra: str, reason: str = "", broken: str = "") -> None:
-        """Name the pip command; of a *broken* package, which pip would leave as it is, with its removal before."""
+        """Give the pip command; a *broken* package, which pip would keep, is uninstalled first."""
         told = f"{feature}: needs an optional dependency" + (f": {reason}" if reason else "")
         removal = f"pip uninstall -y {broken} && " if broken else ""
         super().__init__(f"{told}. Install it with: {removal}pip install 'airrep[{extra}]'")
 
 
 def caution(log: Logger, text: str) -> None:
-    """Warn of something once in a process: one command opens an index or an LM several times."""
+    """Log a warning once per process, because one command may open an index or an LM several times."""
     if text not in _TOLD:
         _TOLD.add(text)
         log.warning("%s", text)
 
 
 def escaped(text: str) -> str:
-    """Text as one line that every output takes: line breaks and halves of surrogate pairs as Python writes them."""
+    r"""Return text on one line that can be encoded: line breaks and lone surrogates become escapes such as ``\n``."""
     one_line = text.replace("\r", "\\r").replace("\n", "\\n")
     return one_line.encode("utf-8", "backslashreplace").decode()
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error of a library says in its first line, without its full stop; or else its type."""
+    """Return the first line of a library's error message without its full stop, or the error's type if it is empty."""
     return str(error).strip().partition("\n")[0].rstrip(".:")[:300] or type(error).__name__
 
 
 def near(name: object, known: Iterable[str], otherwise: str = "Choose one.") -> str:
-    """Advise on a name that is none of some known ones: ask whether the nearest is meant, if one is near."""
+    """Return "Did you mean ...?" with the *known* name that is similar to an unknown one, or *otherwise*."""
     return _meant(name, {one: one for one in known}, otherwise)
 
 
 def near_path(path: Path, otherwise: str = "Check the path.") -> str:
-    """Return the same of a path at which nothing is, by the names beside it; endings, which are alike, do not count."""
+    """Return :func:`near` for a path that does not exist, from names in its folder, compared without suffixes."""
     try:
         beside = {one.stem: one.name for one in islice(path.parent.iterdir(), BESIDE)}
     except (OSError, ValueError):
@@ -171,7 +171,7 @@ def _letters(name: object) -> str:
 
 
 def check_unicode(what: str, text: str) -> None:
-    """Refuse text that no file can hold as UTF-8 (ConfigError); errors call it *what*."""
+    """Raise ConfigError for text that cannot be encoded as UTF-8; the message calls it *what*."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -182,14 +182,14 @@ def check_unicode(what: str, text: str) -> None:
 
 
 _FIT: set[str] = set()
-"""Packages whose versions were looked at and fit: their metadata take a hundredth of a second to read."""
+"""Packages whose versions were checked and fit, kept because reading metadata takes a hundredth of a second."""
 
 
 def need(feature: str, extra: str, *modules: str) -> None:
-    """Import the modules of an extra that a feature needs; ask before a folder is made or a model is read.
+    """Import the modules of an extra that a feature needs; call it before a folder is made or a model is read.
 
     Raises:
-        MissingExtraError: one is absent, of another version than `pyproject.toml` asks for, or cannot be imported.
+        MissingExtraError: a module is missing, has a version that airrep does not support, or cannot be imported.
 
     Example:
         >>> need("exports", "pandas", "pandas")
@@ -200,7 +200,7 @@ def need(feature: str, extra: str, *modules: str) -> None:
             _FIT.add(package)
         try:
             import_module(name)
-        except Exception as error:  # also of a shared library that is missing, and of packages that do not fit others
+        except Exception as error:  # such as a missing shared library, or an incompatible package
             if isinstance(error, ModuleNotFoundError) and error.name == name:
                 raise MissingExtraError(feature, extra, f"{name} is not installed") from error
             told = " ".join(str(error).split())[:200].rstrip(".")
@@ -212,7 +212,7 @@ def need(feature: str, extra: str, *modules: str) -> None:
 
 
 def has(module: str) -> bool:
-    """Tell whether a module is installed; it is not imported."""
+    """Return True if a module is installed, without importing it (but its parent packages)."""
     try:
         return find_spec(module) is not None
     except ImportError:
@@ -220,7 +220,7 @@ def has(module: str) -> bool:
 
 
 def _check_version(feature: str, extra: str, name: str) -> None:
-    """Refuse a version that airrep was not made for; where a package tells none, its import shows whether it works."""
+    """Raise MissingExtraError for an unsupported version; a package without metadata is only imported later."""
     from importlib.metadata import PackageNotFoundError, requires, version  # here: slow, and most need no extra
 
     from packaging.requirements import Requirement

@@ -1,4 +1,4 @@
-"""Measures of attribution: LDS, Spearman, paired differences, pools, labels."""
+"""Public measures of attribution: LDS, Spearman, paired differences, pools, labels."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Open whatever airrep wrote, by its kind."""
+"""Opens any directory that airrep wrote, by its kind."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +11,14 @@ from airrep.runtime.artifacts import MANIFEST, fetched
 def open(path: str | Path) -> Any:  # noqa: A001
     """Open a directory that airrep wrote: an index, labels, subsets, an evaluation, a result, a training record.
 
-    Type checkers know more of :class:`airrep.Index`, which opens an index too.
+    For an index, :class:`airrep.Index` does the same and gives type checkers its type.
 
     Returns:
-        By what lies there: :class:`airrep.Index`; ``Labels``, finished or not; ``SubsetPlan``; ``Evaluation``;
-        ``Comparison``; ``Diagnosis``; the result of a question; or ``TrainingRecord``.
+        An object for the directory's kind: :class:`airrep.Index`; ``Labels``, finished or not; ``SubsetPlan``;
+        ``Evaluation``; ``Comparison``; ``Diagnosis``; the result of a question; or ``TrainingRecord``.
 
     Raises:
-        ArtifactError: nothing is there, or it is unfinished, altered, or of a kind that has no form in Python.
+        ArtifactError: the directory is missing, unfinished, altered, or of a kind without a Python class.
 
     Example:
         >>> path = index.top(queries, k=3).save("runs/hits")
@@ -51,6 +51,6 @@ def open(path: str | Path) -> Any:  # noqa: A001
         "comparison": Comparison.read,
         "diagnosis": Diagnosis.read,
     }
-    whole = (folder / MANIFEST).is_file()  # where it is not, an index tells what is wrong
+    whole = (folder / MANIFEST).is_file()  # without a manifest, open_index says what is wrong
     kind = read_manifest(folder)["kind"] if whole else "index"
     return readers.get(kind, read_result)(folder if whole else Path(path))

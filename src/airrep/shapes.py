@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING or "jaxtyping" not in sys.modules:  # it checks shapes in the tests, which load it first
+if TYPE_CHECKING or "jaxtyping" not in sys.modules:  # the tests load jaxtyping first to check shapes
     from typing import Annotated as Bool
     from typing import Annotated as Float
     from typing import Annotated as Float16

@@ -1,4 +1,4 @@
-"""Rows of numbers that are mostly 0, in NumPy alone."""
+"""Sparse matrices by rows, with NumPy only."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -6,23 +6,23 @@ from typing import Any, TypeAlias
 import numpy as np
 
 FEW = 32
-"""Rows with at most so many numbers are multiplied together, one number of each at a time."""
+"""Rows with at most this many numbers are multiplied together, one number of each row at a time."""
 EXPANDED = 2**16
-"""At most so many products are held at a time, with their places some 3 MB, unless one row has more."""
+"""Most products held at a time (about 3 MB with their positions), unless one row has more."""
 DENSE = 4
-"""A matrix of which one number in so many is no zero is multiplied column by column."""
+"""Multiply column by column if at least about one number in this many meets a number that is not zero."""
 COLUMN = 5000
-"""Cost of a column of its own beside its numbers, in numbers: one query meets all rows of a shard at once."""
+"""Fixed cost of a column in the product by columns, in units of one number."""
 GRAM = 2**22
-"""Numbers of some columns that are made dense at a time."""
+"""Numbers that :meth:`SparseRows.gram` makes dense at a time."""
 
 RowsLike: TypeAlias = "slice | Sequence[int] | np.ndarray"
 
 
 class SparseRows:
-    """A matrix as its rows' columns and numbers: ``data[indptr[i]:indptr[i + 1]]`` are those of row i.
+    """A CSR matrix: row i has the numbers ``data[indptr[i]:indptr[i + 1]]`` in the columns ``indices`` there.
 
-    Products add up in the order of a row's numbers, so that a row's result does not depend on the rows beside it.
+    Products are summed in the order of a row's numbers, so a row's result does not depend on other rows.
     """
 
     __slots__ = ("data", "indices", "indptr", "shape")
@@ -33,13 +33,13 @@ class SparseRows:
 
     @classmethod
     def empty(cls, rows: int, columns: int) -> "SparseRows":
-        """Zeros alone, float32."""
+        """Return a float32 matrix of zeros."""
         nothing = np.empty(0, np.float32), np.empty(0, np.int32)
         return cls(*nothing, np.zeros(rows + 1, np.int64), (rows, columns))
 
     @classmethod
     def of(cls, matrix: Any) -> "SparseRows":
-        """A dense array without its zeros; a CSR matrix of SciPy, or of this class, as it is."""
+        """Convert a dense array, dropping zeros, or a SciPy CSR matrix, sharing its arrays."""
         if isinstance(matrix, SparseRows):
             return matrix
         if not isinstance(matrix, np.ndarray):
@@ -51,20 +51,20 @@ class SparseRows:
     def from_cells(
         cls, rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int]
     ) -> "SparseRows":
-        """Numbers given one by one, each ``(k,)``; those of a row keep their order."""
-        # Numbers of 16 bits are counted, which is the quickest way to sort.
+        """Return the matrix of numbers given with rows and columns, each ``(k,)``; a row's numbers keep their order."""
+        # NumPy sorts 16-bit integers by counting, which is fastest.
         order = np.argsort(rows.astype(np.uint16) if shape[0] <= 2**16 else rows, kind="stable")
         return cls(values[order], columns[order], _ends(rows, shape[0]), shape)
 
     @classmethod
     def full(cls, values: np.ndarray, columns: np.ndarray, width: int) -> "SparseRows":
-        """Numbers ``(rows, k)`` of the same columns in each row."""
+        """Return the matrix whose rows have *values* ``(rows, k)`` in the same *columns* ``(k,)``."""
         ends = np.arange(len(values) + 1) * len(columns)
         return cls(values.ravel(), np.tile(columns, len(values)), ends, (len(values), width))
 
     @classmethod
     def counts(cls, columns: np.ndarray, indptr: np.ndarray, width: int) -> "SparseRows":
-        """How often each column is in each stretch of a list of columns, float32; columns ascend."""
+        """Count each column in ``columns[indptr[i]:indptr[i + 1]]`` of each row i, float32; columns ascend."""
         rows = len(indptr) - 1
         keys = np.repeat(np.arange(rows, dtype=np.int64) << 32, np.diff(indptr)) | columns
         found, data = counted(keys)
@@ -78,21 +78,21 @@ class SparseRows:
 
     @property
     def nnz(self) -> int:
-        """How many numbers are stored."""
+        """Number of stored numbers."""
         return len(self.data)
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many numbers each row stores, ``(rows,)``."""
+        """Number of stored numbers of each row, ``(rows,)``."""
         return np.diff(self.indptr)
 
     @property
     def row_of(self) -> np.ndarray:
-        """The row of each number, ``(nnz,)``."""
+        """Row of each stored number, ``(nnz,)``."""
         return np.repeat(np.arange(self.shape[0]), self.lengths)
 
     def __getitem__(self, rows: RowsLike) -> "SparseRows":
-        """Some rows: a slice, numbers or truth values."""
+        """Return the rows given by a slice, row numbers or truth values."""
         if isinstance(rows, slice):
             start, stop, step = rows.indices(self.shape[0])
             if step == 1:
@@ -108,21 +108,21 @@ class SparseRows:
         return SparseRows(self.data[place], self.indices[place], ends, (len(numbers), self.shape[1]))
 
     def columns(self, start: int, stop: int) -> "SparseRows":
-        """The columns from one to another, numbered anew."""
+        """Return columns *start* to *stop* (excluded), renumbered from 0."""
         part = self.where((self.indices >= start) & (self.indices < stop))
         return SparseRows(part.data, part.indices - start, part.indptr, (self.shape[0], stop - start))
 
     def where(self, kept: np.ndarray) -> "SparseRows":
-        """Some of the numbers, by a truth value for each."""
+        """Keep the stored numbers for which *kept*, ``(nnz,)``, is true."""
         ends = np.concatenate([[0], np.cumsum(kept)])[self.indptr]
         return SparseRows(self.data[kept], self.indices[kept], ends, self.shape)
 
     def with_data(self, data: np.ndarray) -> "SparseRows":
-        """Other numbers at the same places."""
+        """Return other numbers at the same positions."""
         return SparseRows(data, self.indices, self.indptr, self.shape)
 
     def astype(self, dtype: Any, copy: bool = True) -> "SparseRows":
-        """Return the same numbers in another type."""
+        """Return the matrix in another type."""
         return self.with_data(self.data.astype(dtype, copy=copy))
 
     def __neg__(self) -> "SparseRows":
@@ -132,7 +132,7 @@ class SparseRows:
         return self.with_data(self.data * factor)
 
     def __add__(self, other: "SparseRows") -> "SparseRows":
-        """The sum; columns of each row ascend."""
+        """Return the sum; the columns of each row ascend."""
         rows, columns = (np.concatenate(pair) for pair in ((self.row_of, other.row_of), (self.indices, other.indices)))
         keys = rows.astype(np.int64) << 32 | columns
         order = np.argsort(keys, kind="stable")
@@ -147,27 +147,27 @@ class SparseRows:
         return self + -other
 
     def toarray(self) -> np.ndarray:
-        """All numbers, zeros too; several at one place are added up."""
+        """Return a dense array; several numbers at one position are summed."""
         dense = np.zeros(self.shape, self.dtype)
         np.add.at(dense.reshape(-1), self.row_of * self.shape[1] + self.indices, self.data)
         return dense
 
     def sum(self, axis: int) -> np.ndarray:
-        """Sums in float64: 0 of each column, 1 of each row."""
+        """Return float64 sums: of each column for axis 0, of each row for axis 1."""
         return np.bincount(self.indices if axis == 0 else self.row_of, self.data, self.shape[1 - axis])
 
     @property
     def T(self) -> "SparseRows":  # noqa: N802
-        """Columns as rows; rows ascend in each."""
+        """The transpose; the columns of each row ascend."""
         row = self.row_of.astype(np.int32)
         return SparseRows.from_cells(self.indices, row, self.data, (self.shape[1], self.shape[0]))
 
     def scaled(self, factors: np.ndarray) -> "SparseRows":
-        """Each row times a factor of its own, in the type of its numbers."""
+        """Multiply each row by its own factor, ``(rows,)``, in the matrix's type."""
         return self.with_data(self.data * np.repeat(factors.astype(self.dtype), self.lengths))
 
     def __matmul__(self, dense: "np.ndarray | SparseRows") -> np.ndarray:
-        """The product with a matrix or a vector, dense; with another sparse matrix in float64."""
+        """Return the dense product with a matrix or a vector; float64 for a vector or a sparse matrix."""
         if isinstance(dense, SparseRows):
             return self._product(dense)
         if dense.ndim == 1:
@@ -202,7 +202,7 @@ class SparseRows:
         return products
 
     def gram(self) -> np.ndarray:
-        """Products of all rows with each other, ``(rows, rows)`` float64."""
+        """Return the inner products of all pairs of rows, ``(rows, rows)`` float64."""
         turned, products = self.T.astype(np.float64), np.zeros((self.shape[0], self.shape[0]))
         step = max(1, GRAM // max(1, self.shape[0]))
         for start in range(0, self.shape[1], step):
@@ -212,9 +212,9 @@ class SparseRows:
 
 
 def _expanded(rows: SparseRows, other: SparseRows, out: np.ndarray) -> None:
-    """Write a product, number by number of those that meet."""
+    """Write ``rows @ other`` into *out*, expanding each product of two numbers."""
     count = other.lengths[rows.indices]
-    if rows.shape[0] == 1 and np.array_equal(rows.indices, np.arange(other.shape[0])):  # a query, and what it has
+    if rows.shape[0] == 1 and np.array_equal(rows.indices, np.arange(other.shape[0])):  # one row that uses all of other
         values = np.repeat(rows.data.astype(np.float64), count) * other.data
         out[0] = np.bincount(other.indices, values, out.shape[1])
         return
@@ -227,12 +227,12 @@ def _expanded(rows: SparseRows, other: SparseRows, out: np.ndarray) -> None:
 
 
 def taken(features: Any) -> Any:
-    """Features as a method gave them; those that SciPy holds as CSR become rows of this module."""
+    """Return features unchanged, but a SciPy CSR matrix as :class:`SparseRows`."""
     return SparseRows.of(features) if getattr(features, "format", None) == "csr" else features
 
 
 def _by_column(rows: SparseRows, other: SparseRows, out: np.ndarray) -> np.ndarray:
-    """Write a product, column by column of a matrix that has few zeros."""
+    """Write ``rows @ other`` into *out* column by column, which is faster if *other* has few zeros."""
     row, data, turned = rows.row_of, rows.data.astype(np.float64), other.T
     for column in range(other.shape[1]):
         own = turned[column : column + 1]
@@ -243,33 +243,33 @@ def _by_column(rows: SparseRows, other: SparseRows, out: np.ndarray) -> np.ndarr
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
-    """The different numbers, ascending; numpy's own function loads ``numpy.ma``."""
+    """Return the distinct numbers, ascending, without the import of ``numpy.ma`` that np.unique causes."""
     ordered = np.sort(numbers)
     found: np.ndarray = ordered[_firsts(ordered)]
     return found
 
 
 def _firsts(ordered: np.ndarray) -> np.ndarray:
-    """Places where another number begins."""
+    """Return the first position of each distinct number in a sorted array."""
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1]]))
 
 
 def counted(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different numbers, ascending, and how often each occurs; they are sorted in place."""
+    """Return the distinct numbers, ascending, and their counts; *numbers* is sorted in place."""
     numbers.sort()
     first = _firsts(numbers)
     return numbers[first], np.diff(first, append=len(numbers))
 
 
 def stretches(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Places of stretches one after another, each given by its first place and how many it has."""
+    """Return the concatenated ranges ``first[i], ..., first[i] + counts[i] - 1``."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.asarray(np.arange(total) + np.repeat(first - ends + counts, counts))
 
 
 def below(parts: Sequence[SparseRows]) -> SparseRows:
-    """Rows of several matrices, one below the other; there is one at least."""
+    """Stack the rows of at least one matrix."""
     if len(parts) == 1:
         return parts[0]
     lengths = np.concatenate([[0], *(part.lengths for part in parts)])
@@ -278,7 +278,7 @@ def below(parts: Sequence[SparseRows]) -> SparseRows:
 
 
 def beside(parts: Sequence[SparseRows]) -> SparseRows:
-    """Matrices of the same rows side by side; there is one at least."""
+    """Join the columns of at least one matrix; all have the same number of rows."""
     starts = np.cumsum([0, *(part.shape[1] for part in parts)])
     rows = np.concatenate([part.row_of for part in parts])
     columns = np.concatenate([part.indices + start for part, start in zip(parts, starts[:-1], strict=True)])
@@ -289,5 +289,5 @@ def beside(parts: Sequence[SparseRows]) -> SparseRows:
 
 
 def _ends(rows: np.ndarray, count: int) -> np.ndarray:
-    """Where each row's numbers end, ``(count + 1,)``, the first one's beginning before."""
+    """Return ``indptr``, ``(count + 1,)``, of *count* rows, given the row of each number."""
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])

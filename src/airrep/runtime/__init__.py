@@ -1,16 +1,16 @@
-"""The ground under every stage: settings, artifacts, seeds, engines, devices, costs.
+"""Shared by all stages: settings, artifacts, seeds, engines, devices, costs.
 
-artifacts   Artifacts: directories filled, sealed by a manifest, named, sent and read with checks.
-devices     Device, precision, float32 products and processes that work runs on.
-engine      Engines: hand tasks to workers, lost ones again; this machine's processes.
-hub         Models from outside: fetched from the Hub; foreign code refused.
-metering    Time and memory of work, its progress, the machine, costs of an index.
+artifacts   Artifacts: directories sealed by a manifest; writing, publishing and checked reading.
+devices     Device, precision, fast float32 products and torchrun's processes.
+engine      Engines that give tasks to workers and repeat lost tasks; processes on this machine.
+hub         Downloads models from the Hub and refuses their program code unless trusted.
+metering    Measures time and memory, shows progress, describes the machine, records costs of an index.
 packing     Length-sorted packing of token sequences without padding.
-publishing  Publish files and folders: whole under their names, or as they were before.
-ray_engine  Workers on a Ray cluster, safe against lost nodes.
-remote/     Places that are URLs: data streamed from them, folders fetched and published.
+publishing  Writes files and folders atomically: complete under their names, or unchanged.
+ray_engine  Runs tasks on a Ray cluster and repeats the tasks of lost nodes.
+remote/     Data and folders at URLs: streaming, fetching, publishing.
 seeding     Independent random streams from a root seed and a name.
-settings    Frozen settings, checked and read from YAML.
-stage       Long stages: found finished, or claimed, resumed and published when whole.
-tracking    Numbers of a run, logged live to trackio, Weights & Biases or MLflow.
+settings    Immutable, checked settings, read from YAML and ``key=value``.
+stage       Long stages: find a finished artifact, or make it, resuming interrupted work.
+tracking    Logs numbers of a run live to trackio, Weights & Biases or MLflow.
 """

@@ -1,7 +1,7 @@
-"""Artifacts: directories filled, sealed by a manifest, named, sent and read with checks.
+"""Artifacts: directories sealed by a manifest; writing, publishing and checked reading.
 
 An artifact is a directory whose ``manifest.json`` names its kind, its format version, what it was made from, and
-every file with its size and sha256. A directory without a manifest is unfinished; one with a manifest is whole.
+every file with its size and sha256. A directory without a manifest is unfinished; one with a manifest is complete.
 """
 
 import hashlib
@@ -39,38 +39,38 @@ from airrep.runtime.remote.places import made_at, path_of, published_from, shown
 MANIFEST = LAST
 LOCK = ".lock"
 SWAPPED = ".swapped"
-"""File of an artifact whose older version lies, for a moment, in the unfinished directory."""
+"""Marker file in a new artifact while the version that it replaced still lies in the unfinished directory."""
 REQUEST = "request.json"
-"""File of an unfinished directory with the request that it was begun for."""
+"""File of an unfinished directory with the request that it was started for."""
 HISTORY = ".steps.jsonl"
-"""File in an artifact's directory: a line for each command. No manifest names it, since where and how often a command
-was run does not decide what is made."""
+"""File in an artifact's directory with a line for each command that worked on it. It is not in the manifest, because
+where and how often a command was run does not change the result."""
 PARTIAL = ".partial"
 """Ending of the name of an unfinished directory."""
 
 FORMAT_VERSION = 1
 _OWN = "manifest_sha256"
-"""Key of a manifest: the checksum over all of its other lines."""
+"""Key of a manifest: the checksum over all other lines."""
 _OWN_LINE = re.compile(rb'(?<=\n) "manifest_sha256": "([^"\n]*)",\n|,\n "manifest_sha256": "([^"\n]*)"(?=\n}\n)')
 _UNKNOWN = "checksum of the other lines"
 
 
 def partial_path(out: Path) -> Path:
-    """Path of the directory in which an artifact is written until it is whole."""
+    """Return the directory in which an artifact is written until it is complete."""
     return out.with_name(out.name + PARTIAL)
 
 
 def beside(path: Path, ending: str) -> Path:
-    """A path beside another, of its name and an ending; of ``.`` and the like by the whole path."""
+    """Return a path beside another, named ``NAME-ENDING``; for paths without a name, such as ``.``, resolve first."""
     named = path if path.name not in ("", "..") else path.resolve()
     return named.with_name(f"{named.name}-{ending}")
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Versions of airrep and of installed packages that an artifact's content depends on, for its manifest."""
+    """Return the versions of airrep and of the installed ones among *packages*, for a manifest."""
     found = {"airrep": __version__}
     for name in packages:
-        with suppress(PackageNotFoundError):  # of an extra, without which it was made
+        with suppress(PackageNotFoundError):  # an optional package that was not used
             found[name] = version(name)
     return found
 
@@ -90,10 +90,10 @@ def seal(
     without: Collection[str] = (),
     written: Collection[str] | None = None,
 ) -> None:
-    """Flush the files of a directory to the disk, and write the manifest that names them all beside the *content*.
+    """Flush the files of a directory to the disk, and write the manifest with the *content* and all of these files.
 
-    Names that begin with a dot are never part of an artifact: locks, histories, what an interrupted write left behind.
-    Directly below the folder, names in *without* are left out; only those *written* are taken, where they are told.
+    Names that begin with a dot are never part of an artifact: locks, histories, leftovers of an interrupted write.
+    Of the names directly in the folder, those in *without* are left out, and if *written* is given, all not in it.
     """
     below = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
     below = [path for path in below if path.parts[0] not in {MANIFEST, *without}]
@@ -107,9 +107,9 @@ def seal(
 
 
 def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False) -> dict[str, Any]:
-    """Read an artifact's manifest, of the expected *kind* if one is given; *verify* checks every byte of its files.
+    """Read an artifact's manifest and check its *kind* if one is given; *verify* checks every byte of its files.
 
-    ArtifactError: nothing there, unfinished, altered, of a newer format, or of another kind.
+    ArtifactError: the artifact is missing, unfinished, altered, of a newer format, or of another kind.
     """
     content, manifest = _parse_manifest(folder)
     if manifest.get("format", 0) > FORMAT_VERSION:
@@ -119,8 +119,8 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
         )
     claimed = manifest.pop(_OWN, None)
     with as_written(folder / MANIFEST):
-        # Faster than to serialise it again. Numbers that are none, and halves of surrogate pairs, are left to the
-        # writer, which refuses them; other spaces do no harm.
+        # Hashing the bytes is faster than serialising again. NaN, Infinity and lone surrogates go to the serialiser,
+        # which refuses them. A manifest with other white space passes by the second check.
         odd = any(word in content for word in (b"NaN", b"Infinity", b"\\ud"))
         whole = (not odd and claimed == _digest_of_others(content)) or claimed == json_digest(manifest)
     if not whole:
@@ -135,14 +135,14 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
 
 
 def _digest_of_others(manifest: bytes) -> str:
-    """sha256 of a manifest's lines but for the one that holds it; found first, as the pattern alone takes long."""
+    """Return sha256 of a manifest without its checksum's line, which ``find`` locates first because a regex is slow."""
     own = _OWN_LINE.search(manifest, max(manifest.find(f'\n "{_OWN}"'.encode()) - 1, 0))
     before, after = (own.start(), own.end()) if own else (len(manifest), len(manifest))
     return hashlib.sha256(manifest[:before] + manifest[after:]).hexdigest()
 
 
 def check_kind(folder: Path, manifest: Mapping[str, Any], kind: str) -> None:
-    """Refuse an artifact of another kind, by its manifest (ArtifactError: it is one)."""
+    """Raise ArtifactError if a manifest is of another kind."""
     if manifest["kind"] != kind:
         raise ArtifactError(
             f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of a directory of that kind."
@@ -150,7 +150,7 @@ def check_kind(folder: Path, manifest: Mapping[str, Any], kind: str) -> None:
 
 
 def _parse_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
-    """A manifest's bytes, and what they say."""
+    """Return a manifest's bytes and its parsed content."""
     path = folder / MANIFEST
     if not path.is_file():
         raise ArtifactError(_why_absent(folder))
@@ -170,11 +170,11 @@ def _parse_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
 
 
 def _check_form(manifest: Mapping[str, Any]) -> None:
-    """Refuse a manifest without a kind, or with files that are none below its folder; raises anything."""
+    """Raise any exception if a manifest has no kind, or names a file outside its folder."""
     if not isinstance(manifest["kind"], str):
         raise TypeError
     for name, entry in manifest["files"].items():
-        name.encode()  # half of a surrogate pair is no name
+        name.encode()  # fails for a lone surrogate
         if name.startswith("/") or not name or "\0" in name or (".." in name and ".." in name.split("/")):
             raise ValueError
         if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
@@ -191,9 +191,9 @@ def _why_absent(folder: Path) -> str:
 
 
 def is_made(folder: Path) -> bool:
-    """True if a folder is an artifact, finished or not; checks no file.
+    """Return True if a folder is an artifact, finished or not; no file is checked.
 
-    A request alone tells nothing: others name files of theirs so. Labels have one beside the folder of their results.
+    Other programs may also write a ``request.json``, so it counts only beside a folder ``results``, as in labels.
     """
     if folder.suffix == PARTIAL or ((folder / REQUEST).is_file() and (folder / "results").is_dir()):
         return True
@@ -204,7 +204,7 @@ def is_made(folder: Path) -> bool:
 
 
 def check_sizes(folder: Path, files: Files, known: Files = MappingProxyType({})) -> None:
-    """Check that every file of a manifest is there and of its size, but those that are *known* from a moment ago.
+    """Check that every file of a manifest exists with its size; skip entries that are *known* from an earlier check.
 
     ArtifactError: a file is missing or of another size.
     """
@@ -230,13 +230,13 @@ def check_digests(folder: Path, files: Files) -> None:
 
 
 _whole: set[tuple[object, ...]] = set()
-"""Files that were found whole: path, inode, size, time of the last change, and checksum."""
+"""Files that passed a check: path, inode, size, modification time, checksum."""
 
 
 def check_file(path: Path, entry: Mapping[str, Any]) -> None:
-    """Check every byte of one file of a manifest, once in a process while the file stays as it is.
+    """Check every byte of one file of a manifest, once per process while the file does not change.
 
-    ArtifactError: it is missing or altered.
+    ArtifactError: the file is missing or altered.
     """
     try:
         status = path.stat()
@@ -258,12 +258,12 @@ def check_file(path: Path, entry: Mapping[str, Any]) -> None:
 
 @contextmanager
 def as_written(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong while an artifact's content is taken apart into a one-line ArtifactError."""
+    """Turn any error while an artifact's content is parsed into a one-line ArtifactError."""
     try:
         yield
     except AirRepError:
         raise
-    except Exception as error:  # what was altered, or made by others, raises nearly anything
+    except Exception as error:  # an altered or foreign file may raise nearly anything
         raise ArtifactError(
             f"{path}: is not as airrep writes it ({type(error).__name__}), so it was altered. "
             "Restore it or build it again."
@@ -271,44 +271,44 @@ def as_written(path: Path) -> Iterator[None]:
 
 
 def read_json(folder: Path, manifest: Mapping[str, Any], name: str) -> Any:
-    """Read a JSON file of an artifact, after a check of all its files (ArtifactError: altered, missing or no JSON)."""
+    """Read a JSON file of an artifact after a check of all files (ArtifactError: altered, missing or not JSON)."""
     check_digests(folder, manifest["files"])
     with as_written(folder):
         return json.loads((folder / name).read_bytes())
 
 
 def canonical_json(value: object) -> bytes:
-    """Canonical bytes of a JSON value: sorted keys, indented, UTF-8, a newline at the end."""
+    """Return canonical bytes of a JSON value: sorted keys, indented, UTF-8, a newline at the end."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_of_numpy)
     return (text + "\n").encode()
 
 
 def _of_numpy(value: object) -> object:
-    """A NumPy number as Python's own, which is written alike."""
+    """Convert a NumPy number to a Python number."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def json_digest(value: object) -> str:
-    """sha256 of a JSON value, 64 hex digits."""
+    """Return sha256 of a JSON value in canonical form, 64 hex digits."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def array_digest(array: np.ndarray) -> str:
-    """sha256 of an array's numbers, 64 hex digits."""
+    """Return sha256 of an array's bytes (not of its shape or type), 64 hex digits."""
     return hashlib.sha256(array.tobytes()).hexdigest()
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file's bytes, 64 hex digits."""
+    """Return sha256 of a file's bytes, 64 hex digits."""
     with within_limits(path), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextmanager
 def within_limits(path: Path) -> Iterator[None]:
-    """Tell a limit of the system that was reached while *path* is read from a damage of it (ArtifactError)."""
+    """Raise ArtifactError if a system limit, such as open files, is reached while *path* is read: it is not damaged."""
     try:
         yield
     except OSError as error:
@@ -318,7 +318,7 @@ def within_limits(path: Path) -> Iterator[None]:
 
 
 def describe_files(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Size and sha256 of each named file of a folder."""
+    """Return size and sha256 of each named file of a folder."""
     return {name: {"bytes": (folder / name).stat().st_size, "sha256": file_digest(folder / name)} for name in names}
 
 
@@ -329,10 +329,10 @@ FINISH_FIRST = "Finish the earlier work with its own command, delete the directo
 def new_artifact(
     out: Path, kind: str, content: Mapping[str, Any], *, replace: bool = False, keep: Collection[str] = ()
 ) -> Iterator[Path]:
-    """Write a small artifact at once: yields the empty directory to fill, then seals and publishes it.
+    """Write a small artifact at once: yield the empty directory to fill, then seal and publish it.
 
-    The manifest has the *content* and the files, but none named in *keep*, which stay from before. ArtifactError:
-    *out*, or a long stage's unfinished work, exists and *replace* is false; or it cannot be written.
+    Files named in *keep* stay from an earlier run and are not in the manifest. ArtifactError: *out*, or unfinished
+    work of another command, exists and *replace* is false; or the artifact cannot be written.
     """
     out = real_path(out)
     check_free(out, kind, replace=replace)
@@ -348,10 +348,10 @@ def new_artifact(
 
 
 def publish(partial: Path, out: Path, kind: str) -> None:
-    """Give a finished directory its name, in place of an older one of the same kind if there is any.
+    """Rename a finished directory to *out*, replacing an older artifact of the same kind.
 
-    At every moment either of them stands under the name, whole. ArtifactError: what is there is not an artifact of that
-    kind, or the operating system refused.
+    At every moment *out* is either the old or the new artifact, complete. ArtifactError: *out* exists and is not an
+    artifact of that kind, or the operating system refused.
     """
     check_replaceable(out, kind)
     with writing(out):
@@ -369,9 +369,10 @@ def locked(
     busy: str = "another process is writing there. Wait until it has finished.",
     patience: float = 0.0,
 ) -> Iterator[None]:
-    """Hold a lock file of a directory; the system frees it when the process ends, however it ends.
+    """Hold a lock file of a directory; the system frees the lock when the process ends, even if it is killed.
 
-    ArtifactError: another process holds it for *patience* seconds, told by *busy*; or nothing may be written there.
+    ArtifactError: another process still holds the lock after *patience* seconds (*busy* is the message); or the
+    directory is not writable.
     """
     from filelock import FileLock, Timeout  # here: it loads asyncio, and most commands lock nothing
 
@@ -390,16 +391,16 @@ def locked(
 
 def _refuse_link(path: Path) -> None:
     """Refuse a symbolic link where airrep makes its own files and directories (ArtifactError)."""
-    if path.is_symlink():  # to what another user may have chosen
+    if path.is_symlink():  # another user may have chosen its target
         raise ArtifactError(
             f"{path}: is a symbolic link, which airrep did not make. Remove it, or choose another --out."
         )
 
 
 def make_partial(out: Path) -> Path:
-    """Make, or find, the directory in which *out* is being built.
+    """Make, or find, the directory in which *out* is built.
 
-    ArtifactError: a directory of that name is there that airrep did not make, or it cannot be made.
+    ArtifactError: a directory of that name exists that airrep did not make, or it cannot be made.
     """
     partial = partial_path(out)
     tidy(out)
@@ -415,7 +416,7 @@ def make_partial(out: Path) -> Path:
 
 
 def clear(folder: Path, keep: Collection[str] = ()) -> None:
-    """Empty a folder that is held by :func:`locked`, but for its lock and what is to be kept."""
+    """Empty a folder that is held by :func:`locked`, except for its lock and the names in *keep*."""
     for child in folder.iterdir():
         if child.name in keep:
             continue
@@ -426,7 +427,7 @@ def clear(folder: Path, keep: Collection[str] = ()) -> None:
 
 
 def tidy(out: Path) -> None:
-    """Remove what a killed writer of *out* left beside it, as far as that is allowed; unfinished work stays."""
+    """Remove temporary files that a killed writer of *out* left beside it, if permitted; keep unfinished work."""
     if out.parent.is_dir():
         remove_leftovers(out.parent)
         with suppress(OSError):
@@ -434,21 +435,21 @@ def tidy(out: Path) -> None:
 
 
 def _discard_old(out: Path) -> None:
-    """Remove the older version that lies where its successor was built, if one does."""
+    """Remove the replaced version of *out* from the unfinished directory, if :data:`SWAPPED` says that it is there."""
     partial = partial_path(out)
     if not (out / SWAPPED).exists():
         return
-    with suppress(ArtifactError):  # where another process has begun anew: it empties the directory itself
+    with suppress(ArtifactError):  # another process may have started there; it empties the directory itself
         if partial.is_dir() and not partial.is_symlink():
-            with locked(partial), temporary_folder(partial.parent) as own:  # at once it is gone from its name
+            with locked(partial), temporary_folder(partial.parent) as own:  # the rename frees the name at once
                 partial.rename(own / partial.name)
     (out / SWAPPED).unlink(missing_ok=True)
 
 
 def real_path(out: str | PathLike[str]) -> Path:
-    """Path that an artifact is written to: the target of a symbolic link, or the path itself.
+    """Return the path to write an artifact to: the target of a symbolic link, or the path itself.
 
-    Of a URL the place where it is made on this machine; :func:`publish` sends it to the URL.
+    For a URL, return the local path where the artifact is made before :func:`publish` sends it to the URL.
     """
     url = url_of(out)
     if url is not None:
@@ -467,7 +468,7 @@ def real_path(out: str | PathLike[str]) -> Path:
 
 
 def is_free(out: Path) -> bool:
-    """True if nothing is there yet, at the path or at the URL where it is published."""
+    """Return True if nothing exists yet at a path or at the URL that it is published to."""
     url = published_from(out)
     return not out.exists() if url is None else manifest_at(url) is None
 
@@ -486,7 +487,7 @@ def check_free(out: Path, kind: str, *, replace: bool) -> None:
 
 
 def check_replaceable(out: Path, kind: str) -> None:
-    """Refuse to replace anything but an artifact of the same kind (ArtifactError: *out* is something else)."""
+    """Raise ArtifactError if *out* exists and is not an artifact of the same kind."""
     url, manifest = published_from(out), None
     if url is None and not out.exists():
         return
@@ -508,10 +509,10 @@ def check_replaceable(out: Path, kind: str) -> None:
 
 
 def fetched(path: str | PathLike[str], *, loose: bool = False) -> Path:
-    """Path at which an artifact is read: the path itself; of a URL the copy of what is there now, checked.
+    """Return the local path to read an artifact from: the path itself, or for a URL a checked, current copy.
 
-    *loose* takes what is at a URL though it has no manifest: a model, or unfinished labels. ArtifactError: at the URL
-    is nothing, half of an artifact or an altered one, or its storage does not answer.
+    *loose* also accepts a folder without a manifest at a URL: a model, or unfinished labels. ArtifactError: the URL
+    has nothing, or an incomplete or altered artifact, or its storage does not answer.
     """
     url = url_of(path)
     if url is None:
@@ -534,9 +535,9 @@ def fetched(path: str | PathLike[str], *, loose: bool = False) -> Path:
 
 
 def bring(out: Path) -> bool:
-    """Have at a path what is at the URL to which it is published; whether something is there.
+    """Update *out* from the URL that it is published to; return False if it has no URL or nothing is at the URL.
 
-    ArtifactError: it is altered, or the storage does not give it.
+    ArtifactError: the artifact there is altered, or cannot be read from the storage.
     """
     url = published_from(out)
     if url is None or manifest_at(url) is None:
@@ -548,7 +549,7 @@ def bring(out: Path) -> bool:
 
 
 def send(out: Path) -> None:
-    """Publish a finished artifact to the URL that its path stands for, if any (ArtifactError: it is not taken)."""
+    """Upload a finished artifact to the URL that its path stands for, if any (ArtifactError: the upload failed)."""
     url = published_from(out)
     if url is None:
         return

@@ -1,4 +1,4 @@
-"""Device, precision, float32 products and processes that work runs on."""
+"""Device, precision, fast float32 products and torchrun's processes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -11,18 +11,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
-"""Precision that may be asked for."""
+"""Precision that a user may choose."""
 ResolvedPrecision: TypeAlias = Literal["float32", "bfloat16"]
-"""Precision of a machine, ``"auto"`` resolved."""
+"""Precision with ``"auto"`` resolved for a device."""
 T = TypeVar("T")
 ROW_STEP = 32
-"""oneDNN is given multiples of so many rows: it makes a program for each number, some milliseconds and half a MiB."""
+"""oneDNN gets multiples of this many rows, as each new number of rows costs it a kernel: milliseconds and half a MiB.
+"""
 LEAST_COLUMNS = 8
-"""Least columns of a result for which oneDNN is quicker."""
+"""Least columns of a result for which oneDNN is faster."""
 
 
 def resolve_device(device: str) -> str:
-    """Return the device to use; ``"auto"`` is the first CUDA device, or the CPU where there is none, or no torch."""
+    """Return the device to use; ``"auto"`` is CUDA if there is a device, and the CPU otherwise or without torch."""
     if device == "cpu" or (device == "auto" and not has("torch")):
         return "cpu"
     need(f"device {device}", "lm", "torch")
@@ -51,8 +52,8 @@ def resolve_device(device: str) -> str:
 def resolve_precision(precision: str, device: str) -> ResolvedPrecision:
     """Return the precision of the large matrix products.
 
-    ``"auto"`` is float32 on every processor, so that no two of them rank otherwise than by rounding, and bfloat16 on
-    CUDA devices that have it. bfloat16 moves a feature by up to 1 % of its length, and so what is selected.
+    ``"auto"`` is bfloat16 on CUDA devices that support it. It is float32 on every CPU, so that rankings on two CPUs
+    differ by rounding only. bfloat16 moves a feature by up to 1 % of its length, which can change a selection.
     """
     if precision == "float32":
         return "float32"
@@ -69,7 +70,7 @@ def resolve_precision(precision: str, device: str) -> ResolvedPrecision:
 
 
 def autocast(precision: str, device: str) -> AbstractContextManager[object]:
-    """Run matrix products in a resolved precision; weights stay as they are."""
+    """Run matrix products in a resolved precision; weights keep theirs."""
     import torch
 
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
@@ -77,9 +78,9 @@ def autocast(precision: str, device: str) -> AbstractContextManager[object]:
 
 @contextmanager
 def without_cudnn() -> Iterator[None]:
-    """Compute attention by other kernels than cuDNN's, which torch prefers on Hopper cards in half precision.
+    """Compute attention without cuDNN's kernels, which torch prefers on Hopper cards in half precision.
 
-    It makes a plan for each new shape, some 45 ms of the processor each way, and batches of texts hardly repeat one.
+    cuDNN plans each new shape, for about 45 ms of CPU time in each direction, and batches of texts rarely repeat one.
     """
     import torch
 
@@ -92,16 +93,16 @@ def without_cudnn() -> Iterator[None]:
 
 
 def linear(x: "Tensor", weight: "Tensor", bias: "Tensor") -> "Tensor":
-    """x Wᵀ + b: ``(t, i)`` by ``(o, i)`` and ``(o,)`` to ``(t, o)``; quick where t is a multiple of ROW_STEP."""
+    """Return x Wᵀ + b, ``(t, o)``, of ``(t, i)``, ``(o, i)`` and ``(o,)``; fast if t is a multiple of ROW_STEP."""
     if len(x) % ROW_STEP == 0 and takes_onednn(x, weight):
         return _onednn(x, weight, bias)
     from torch.nn import functional
 
-    return functional.linear(x, weight).add_(bias)  # a product that starts from the bias is slower
+    return functional.linear(x, weight).add_(bias)  # faster than functional.linear with the bias
 
 
 def multiply(x: "Tensor", weight: "Tensor", out: "Tensor") -> "Tensor":
-    """Write x Wᵀ, ``(t, i)`` by ``(o, i)``, into *out* ``(t, o)``, and return that."""
+    """Write x Wᵀ, ``(t, i)`` by ``(o, i)``, into *out*, ``(t, o)``, and return *out*."""
     whole = len(x) // ROW_STEP * ROW_STEP if takes_onednn(x, weight) else 0
     if whole:
         out[:whole] = _onednn(x[:whole], weight, None)
@@ -113,7 +114,7 @@ def multiply(x: "Tensor", weight: "Tensor", out: "Tensor") -> "Tensor":
 
 
 def takes_onednn(x: "Tensor", weight: "Tensor") -> bool:
-    """True if oneDNN multiplies these matrices: float32 on an x86 CPU, no gradient wanted, and enough columns."""
+    """Return True if oneDNN can multiply these: float32 on a CPU with MKL, no gradient or autocast, enough columns."""
     import torch
 
     plain = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu"
@@ -123,10 +124,10 @@ def takes_onednn(x: "Tensor", weight: "Tensor") -> bool:
 
 
 def has_onednn() -> bool:
-    """True if torch's products of float32 are MKL's, and oneDNN can take their place.
+    """Return True if torch uses MKL for float32 products and has an operator of oneDNN.
 
-    MKL leaves AVX-512 unused on processors that are not Intel's. There oneDNN takes half the time, and the same where
-    both run AVX2 or both AVX-512. torch's operator for it is not public, and has no gradient.
+    MKL does not use AVX-512 on processors of other vendors than Intel; there oneDNN takes half the time. Otherwise
+    both take equally long. torch's operator for oneDNN is not public and has no gradient.
     """
     import torch
 
@@ -141,31 +142,31 @@ def _onednn(x: "Tensor", weight: "Tensor", bias: "Tensor | None") -> "Tensor":
 
 
 def is_first_process() -> bool:
-    """True if this process is the first of ``torchrun``'s, or alone: the one that talks."""
+    """Return True if this process is the first of ``torchrun``'s or the only one; only this one prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 class Team:
-    """The processes of ``torchrun``, or one process alone: its number from 0, how many there are, its device."""
+    """The processes of ``torchrun``, or one process alone: its ``rank`` from 0, their ``size``, its device."""
 
     def __init__(self, rank: int = 0, size: int = 1, device: str = "cpu") -> None:
         self.rank, self.size, self.device = rank, size, device
 
     @property
     def first(self) -> bool:
-        """True if this process writes."""
+        """True for the first process, the only one that writes files."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[T]:
-        """This process's part of some items, every ``size``-th."""
+        """Return this process's part of the items: every ``size``-th."""
         return list(items[self.rank :: self.size])
 
     def part(self, count: int) -> slice:
-        """This process's neighbours among *count* items."""
+        """Return this process's contiguous part of *count* items."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def sum_(self, *tensors: "Tensor") -> None:
-        """Put the sum over all processes into each tensor, in every process: the true sum, no mean."""
+        """Replace each tensor by its sum (not mean) over all processes, in every process."""
         if self.size > 1:
             from torch import distributed
 
@@ -173,7 +174,7 @@ class Team:
                 distributed.all_reduce(tensor)
 
     def any(self, flag: bool) -> bool:
-        """True if the flag is set in some process; all processes get this answer."""
+        """Return True in all processes if the flag is set in at least one of them."""
         import torch
 
         total = torch.tensor(float(flag), device=self.device)
@@ -181,7 +182,7 @@ class Team:
         return bool(total > 0)
 
     def wait(self) -> None:
-        """Wait until all processes have come here."""
+        """Wait until all processes have called this."""
         if self.size > 1:
             from torch import distributed
 
@@ -190,10 +191,10 @@ class Team:
 
 @contextmanager
 def team_of(device: str = "auto") -> Iterator[Team]:
-    """The team that this process was started in by ``torchrun``; by itself otherwise.
+    """Yield the team that ``torchrun`` started this process in, or a team of one process.
 
-    Each process takes the CUDA device of its local rank when *device* is ``"auto"`` or ``"cuda"``. Messages go by
-    NCCL between CUDA devices, else by gloo.
+    Each process takes the CUDA device of its local rank if *device* is ``"auto"`` or ``"cuda"``. The backend is NCCL
+    for CUDA devices and gloo otherwise.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     chosen = resolve_device(device)
@@ -215,11 +216,11 @@ def team_of(device: str = "auto") -> Iterator[Team]:
         chosen = f"cuda:{number}"
     elif chosen.startswith("cuda"):
         raise ConfigError(f"torchrun: all {size} processes would share {chosen}. Use device='cuda' or 'cpu'.")
-    started = not distributed.is_initialized()  # what was started elsewhere is not ended here
+    started = not distributed.is_initialized()  # end the group only if it was started here
     if started:
         own = torch.device(chosen)
         if own.type == "cuda":
-            distributed.init_process_group("nccl", device_id=own)  # else the first barrier guesses, and warns
+            distributed.init_process_group("nccl", device_id=own)  # without it the first barrier guesses and warns
         else:
             distributed.init_process_group("gloo")
     try:

@@ -1,8 +1,8 @@
-"""Engines: hand tasks to workers, lost ones again; this machine's processes.
+"""Engines that give tasks to workers and repeat lost tasks; processes on this machine.
 
-An engine stores nothing: its caller records each outcome when it comes, and asks only for tasks without a record.
-A worker gets its next task when the outcome of the last one was taken, so an interruption loses at most one task per
-worker.
+An engine stores nothing: its caller records each outcome, and passes only tasks that have no record.
+A worker gets its next task after the outcome of its last task was consumed, so an interruption loses at most one task
+per worker.
 """
 
 import errno
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 MOST_LOSSES = 8
-"""Losses of a task with its machine, beside its retries, at most. A task may itself crash its machines."""
+"""Most times that a task is repeated because its machine was lost, beside its retries: it may itself crash machines."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -37,15 +37,14 @@ W = TypeVar("W", bound="Worker")
 
 
 class Share(NamedTuple):
-    """Every *of*-th piece of work, from piece *number* on: a share that needs no coordination with the others."""
+    """Every *of*-th piece of work, starting with piece *number* (from 1): shares need no coordination."""
 
     number: int = 1
-    """From 1 on."""
     of: int = 1
 
     @classmethod
     def parse(cls, text: str, flag: str) -> Self:
-        """Parse ``"i/n"``, which was given with a flag (ConfigError: another form, or i is not from 1 to n)."""
+        """Parse the value ``"i/n"`` of *flag* (ConfigError: another form, or i is not from 1 to n)."""
         number, _, of = text.partition("/")
         if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
             raise ConfigError(f"{flag} {text}: must be i/n with i from 1 to n, such as 3/10.")
@@ -56,12 +55,12 @@ class Share(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The share in names of files."""
+        """The share as used in file names, such as "3of10"."""
         return f"{self.number}of{self.of}"
 
     @property
     def part(self) -> slice:
-        """Its part of a list of all pieces."""
+        """The share as a slice of the list of all pieces."""
         return slice(self.number - 1, None, self.of)
 
 
@@ -71,11 +70,11 @@ class Outcome(Generic[T, R]):
 
     task: T
     value: R | None
-    """Value that the work returned; None if it failed."""
+    """Value that the task returned; None if it failed."""
     error: str | None
-    """Reason of the last failure, in one line; None if it succeeded."""
+    """Reason of the last failure, in one line; None if the task succeeded."""
     seconds: float
-    """Wall seconds of the last attempt in the worker, as its CPU seconds."""
+    """Wall seconds of the last attempt in the worker; ``cpu_seconds`` are the CPU seconds of this attempt."""
     attempts: int
     """Number of attempts, from 1 on."""
     cpu_seconds: float = 0.0
@@ -90,12 +89,12 @@ class Engine(ABC):
         """Run every task and yield the outcomes in the order of completion.
 
         A task that raises TrainingError, or whose worker is lost, is tried again after the others; after its last
-        retry, its outcome has the reason. One that is lost with a worker of another machine is no retry: it may be so
-        :data:`MOST_LOSSES` times beside them. Any other error of a task ends the run.
+        retry, its outcome has the reason. The loss of a worker on another machine does not count as a retry, up to
+        :data:`MOST_LOSSES` times. Any other error of a task ends the run.
 
-        The *setup* is called once in each worker; it returns the function that does a task, with a model loaded, say.
-        It, the tasks and the values must be picklable. AirRepError: raised by the setup, or by a task when it is not a
-        TrainingError. TrainingError: workers end before they are ready, or with an error that nobody expected.
+        *setup* is called once in each worker; it may load a model, and returns the function that does a task. The
+        setup, tasks and values must be picklable. AirRepError: raised by the setup, or by a task other than
+        TrainingError. TrainingError: workers end before they are ready, or with an unexpected error.
         """
         backlog: Backlog[T, R] = Backlog(tasks, retries)
         if backlog.left:
@@ -105,7 +104,7 @@ class Engine(ABC):
     def outcomes(
         self, setup: Callable[[], Callable[[T], R]], backlog: "Backlog[T, R]"
     ) -> Generator[Outcome[T, R], None, None]:
-        """Run tasks, of which there is one at least."""
+        """Run the tasks of *backlog*, which has at least one."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class InProcess(Engine):
     ) -> Generator[Outcome[T, R], None, None]:
         with one_thread():
             work = setup()
-        with one_thread():  # anew, as the setup may have loaded torch
+        with one_thread():  # again, because the setup may have loaded torch
             while (number := backlog.take()) is not None:
                 outcome = backlog.settle(number, answer(work, backlog.tasks[number]))
                 if outcome is not None:
@@ -126,12 +125,12 @@ class InProcess(Engine):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit what numpy multiplies by, and torch where it is loaded, to one thread inside."""
+    """Limit numpy's products, and torch if it is loaded, to one thread inside the block."""
     from threadpoolctl import threadpool_limits
 
     torch = sys.modules.get("torch")
     before = torch and torch.get_num_threads()
-    with threadpool_limits(1):  # more threads add in another order, so they round otherwise
+    with threadpool_limits(1):  # more threads add in another order, which changes rounding
         if torch is None:
             yield
             return
@@ -148,13 +147,13 @@ class Reply(Generic[R]):
 
     value: R | None = None
     failure: str | None = None
-    """Message of a TrainingError, which is worth another attempt."""
+    """Reason of a failure that is worth another attempt: a TrainingError, or the loss of the worker."""
     vanished: bool = False
-    """True if it failed because its machine may have gone, not by its own error."""
+    """True if the task failed because its machine may be gone, not by its own error."""
     fatal: tuple[type[AirRepError], str] | None = None
-    """Any other error that airrep raised, which ends the run."""
+    """Type and message of any other error that airrep raised; it ends the run."""
     full: str | None = None
-    """Whose disk is full, so that this worker is of no more use."""
+    """Message that the worker's disk is full; the worker is not used any more."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -162,12 +161,12 @@ class Reply(Generic[R]):
         """Raise the error that ends the run, if there is one."""
         if self.fatal is not None:
             kind, message = self.fatal
-            # MissingExtraError is made from the names of a feature and an extra, not from a message.
+            # MissingExtraError takes the names of a feature and an extra, not a message.
             raise AirRepError(message) if kind is MissingExtraError else kind(message)
 
 
 def answer(work: Callable[[T], R], task: T) -> Reply[R]:
-    """Do one task; only a TrainingError becomes part of the reply."""
+    """Do one task; a TrainingError becomes the reply's failure, and any other error is raised."""
     begun, cpu = time.perf_counter(), time.process_time()
     value, failure = None, None
     try:
@@ -178,7 +177,7 @@ def answer(work: Callable[[T], R], task: T) -> Reply[R]:
 
 
 def answer_all(work: Callable[[T], R], task: T) -> Reply[R]:
-    """Do one task for another process; every error that airrep raises becomes part of the reply, and a full disk."""
+    """Do one task for another process; all errors of airrep, and a full disk, become part of the reply."""
     try:
         return answer(work, task)
     except (AirRepError, OSError) as error:
@@ -190,13 +189,13 @@ def answer_all(work: Callable[[T], R], task: T) -> Reply[R]:
 
 
 def check_retries(retries: int) -> None:
-    """Refuse a number of retries below 0 (ConfigError); stages ask before their first file or model."""
+    """Raise ConfigError if *retries* is below 0; stages call this before any other work."""
     if retries < 0:
         raise ConfigError(f"retries={retries}: expected 0 or more. Correct the value.")
 
 
 class Backlog(Generic[T, R]):
-    """Tasks that wait, with the attempts at each."""
+    """Tasks that wait, with the attempts and losses of each."""
 
     def __init__(self, tasks: Sequence[T], retries: int) -> None:
         check_retries(retries)
@@ -229,41 +228,41 @@ class Backlog(Generic[T, R]):
 
 
 class WorkerLostError(Exception):
-    """A worker has ended; the arguments are the failure of its task, and the cause alone."""
+    """A worker has ended; the arguments are the reason for its task's outcome, and the bare cause."""
 
     def __init__(self, failure: str, cause: str, *, vanished: bool = False) -> None:
         super().__init__(failure, cause)
         self.vanished = vanished
-        """True if its machine may have gone with it."""
+        """True if the worker's machine may be gone too."""
 
 
 class Worker(ABC):
-    """Does one task at a time, elsewhere; its first reply says whether it is ready."""
+    """Does one task at a time in another process; its first reply says whether it is ready."""
 
     ready = False
     slot = 0
-    """Its place among the workers, which decides its GPU."""
+    """Number among the workers, which decides the worker's GPU."""
     task: int | None = None
-    """Number of the task that it is doing."""
+    """Number of the task in progress."""
 
     @abstractmethod
     def hand(self, task: object) -> None:
-        """Send it a task."""
+        """Send a task to the worker."""
 
     @abstractmethod
     def reply(self) -> Reply[Any]:
-        """Read its next reply (WorkerLostError: it has ended; TrainingError: it has, and another one would too)."""
+        """Read the next reply (WorkerLostError: the worker ended; TrainingError: a new worker would end too)."""
 
     @abstractmethod
     def end(self) -> None:
-        """Stop it at once."""
+        """Stop the worker at once."""
 
 
 class Crew(ABC, Generic[W]):
-    """The workers of one run; one that is lost is replaced and its task tried again."""
+    """The workers of one run; a lost worker is replaced and its task tried again."""
 
     unready: ClassVar[str]
-    """Message of the error when too many are lost before they are ready."""
+    """Error message for too many workers lost before they were ready."""
 
     def __init__(self, count: int, retries: int) -> None:
         self._count = count
@@ -273,11 +272,11 @@ class Crew(ABC, Generic[W]):
 
     @abstractmethod
     def begin(self, slot: int) -> W:
-        """Start a worker in a place; it is not waited for."""
+        """Start a worker with the number *slot*, without waiting for it."""
 
     @abstractmethod
     def wait(self, workers: Sequence[W]) -> Iterable[W]:
-        """Wait until some of these workers have a reply."""
+        """Wait until at least one worker has a reply, and return the workers that have one."""
 
     def outcomes(self, backlog: Backlog[T, R]) -> Generator[Outcome[T, R], None, None]:
         """Do all tasks, then end the workers."""
@@ -294,14 +293,14 @@ class Crew(ABC, Generic[W]):
                 worker.end()
 
     def _hand_out(self, backlog: Backlog[T, R]) -> None:
-        """Give each idle worker a task; one that is not ready gets none, as it may never be."""
+        """Give each idle worker a task, but none to a worker that is not ready, as it may never become ready."""
         for worker in self._workers:
             if worker.ready and worker.task is None and (number := backlog.take()) is not None:
                 worker.task = number
                 worker.hand(backlog.tasks[number])
 
     def _hear(self, worker: W) -> Reply[Any]:
-        """Read one worker's reply; a worker that is lost is replaced."""
+        """Read one worker's reply; replace the worker if it is lost."""
         worker.task = None
         try:
             reply = worker.reply()
@@ -312,7 +311,7 @@ class Crew(ABC, Generic[W]):
         if reply.full is not None:
             self._dismiss(worker, reply.full)
             return Reply(failure=reply.full, vanished=True)
-        if not worker.ready:  # its setup failed, and would in every other worker
+        if not worker.ready:  # a setup that failed here would fail in every other worker
             reply.check()
             if reply.failure is not None:
                 raise TrainingError(reply.failure)
@@ -320,7 +319,7 @@ class Crew(ABC, Generic[W]):
         return reply
 
     def _dismiss(self, worker: W, full: str) -> None:
-        """Go on without a worker whose disk is full: another one there would fail as fast, and take all tasks."""
+        """Drop a worker whose disk is full; a new worker there would fail at once on every task."""
         worker.end()
         self._workers.remove(worker)
         if not self._workers:
@@ -359,10 +358,10 @@ ONE_THREAD = {
 
 @dataclass(frozen=True)
 class LocalProcesses(Engine):
-    """Runs tasks in processes of their own; one that is killed is replaced and its task tried again.
+    """Runs tasks in separate processes; a process that is killed is replaced and its task tried again.
 
-    A worker ends at once when this process ends, however it ends. Programs that use this need the usual
-    ``if __name__ == "__main__":`` around what they run.
+    Workers end at once when this process ends, even if it is killed. A program that uses this class must start its
+    work under ``if __name__ == "__main__":``.
     """
 
     workers: int
@@ -371,7 +370,7 @@ class LocalProcesses(Engine):
     """Names of GPUs as in CUDA_VISIBLE_DEVICES, assigned to the workers in turn; None takes all that are visible."""
 
     def __post_init__(self) -> None:
-        """Refuse less than one worker."""
+        """Raise ConfigError for less than one worker."""
         if self.workers < 1:
             raise ConfigError(f"workers={self.workers}: expected 1 or more. Correct the value.")
 
@@ -387,7 +386,7 @@ class LocalProcesses(Engine):
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """Names of the GPUs that this process may use."""
+    """Return the names of the GPUs that this process may use."""
     if not has("torch"):
         return ()
     need("GPUs", "lm", "torch")
@@ -399,7 +398,7 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def pickled(setup: Callable[[], object]) -> bytes:
-    """Pickle a setup (ConfigError: it cannot be sent to another process)."""
+    """Pickle a setup (ConfigError: it cannot be pickled)."""
     try:
         return pickle.dumps(setup)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -410,7 +409,7 @@ def pickled(setup: Callable[[], object]) -> bytes:
 
 
 class _Process(Worker):
-    """One process, and the pipe to it."""
+    """A worker process and the pipe to it."""
 
     def __init__(self, setup: bytes, environment: Mapping[str, str]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -436,8 +435,8 @@ class _Process(Worker):
         return reply
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process and the programs that it runs, as a user's trainer."""
-        with suppress(ProcessLookupError, PermissionError):  # it has no group of its own yet, or has ended
+        """Send a signal to the process and to the programs that it runs, such as a user's trainer."""
+        with suppress(ProcessLookupError, PermissionError):  # the process has no own group yet, or has ended
             if self.process.pid is not None:
                 os.killpg(self.process.pid, number)
 
@@ -448,7 +447,7 @@ class _Process(Worker):
         self.connection.close()
 
     def _cause_of_death(self) -> str:
-        """The signal that ended the process; an error of its own, which any other would meet too, is raised."""
+        """Return the signal that ended the process; TrainingError if it ended by an error, which would occur again."""
         self.process.join()
         code = self.process.exitcode or 0
         if code >= 0:
@@ -473,7 +472,7 @@ class _Processes(Crew[_Process]):
         return _Process(self._setup, self._environments[slot])
 
     def send(self, number: signal.Signals) -> None:
-        """Send all workers a signal."""
+        """Send a signal to all workers."""
         for worker in self._workers:
             worker.send(number)
 
@@ -483,15 +482,15 @@ class _Processes(Crew[_Process]):
 
 
 _running: set[_Processes] = set()
-"""The workers of all runs that go on."""
+"""The workers of all runs in progress."""
 
 
 @contextmanager
 def _pausing(crew: _Processes) -> Iterator[None]:
-    """Let workers stop with this process on Ctrl-Z, and go on with it: the terminal does not reach their groups."""
+    """Let workers stop and continue with this process on Ctrl-Z, which the terminal sends to its group only."""
     _running.add(crew)
-    main = threading.current_thread() is threading.main_thread()  # no other may set handlers
-    if main and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:  # else a program has its own way
+    main = threading.current_thread() is threading.main_thread()  # only the main thread may set handlers
+    if main and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:  # keep a program's own handler
         signal.signal(signal.SIGTSTP, _pause)
     try:
         yield
@@ -502,20 +501,20 @@ def _pausing(crew: _Processes) -> Iterator[None]:
 
 
 def _pause(number: int, frame: object) -> None:  # noqa: ARG001
-    """Stop all workers and this process, until it is told to go on."""
+    """Stop all workers and this process until SIGCONT arrives."""
     crews = list(_running)
     for crew in crews:
         crew.send(signal.SIGSTOP)
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-    signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # returns when the process goes on
+    signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # returns when the process continues
     signal.signal(signal.SIGTSTP, _pause)
     for crew in crews:
         crew.send(signal.SIGCONT)
 
 
 def _serve(connection: Connection, environment: Mapping[str, str]) -> None:
-    """Run a worker: set it up, then do task after task until it is ended."""
-    os.setpgid(0, 0)  # a group of its own, which ends as a whole
+    """Run a worker: set it up, then do tasks until the process is ended."""
+    os.setpgid(0, 0)  # its own process group, which can be killed as a whole
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)
@@ -526,8 +525,8 @@ def _serve(connection: Connection, environment: Mapping[str, str]) -> None:
 
 
 def set_up(setup: bytes) -> tuple[Callable[[Any], Any] | None, Reply[None]]:
-    """Call a pickled setup in a worker: the function that does the tasks, None if it failed, and the first reply."""
-    # The environment asks for one thread, but torch may have been loaded before it was set.
+    """Call a pickled setup in a worker; return the function that does tasks (None if it failed) and the first reply."""
+    # The environment sets one thread, but torch may have been loaded before it was set.
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     made: Reply[Callable[[Any], Any]] = answer_all(lambda content: pickle.loads(content)(), setup)
@@ -535,7 +534,7 @@ def set_up(setup: bytes) -> tuple[Callable[[Any], Any] | None, Reply[None]]:
 
 
 def _end_with_parent() -> None:
-    # A parent that is killed cannot end its workers, which would compute for nobody.
+    # A killed parent cannot end its workers, so they watch it and end themselves.
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""Models from outside: fetched from the Hub; foreign code refused."""
+"""Downloads models from the Hub and refuses their program code unless trusted."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,26 +11,26 @@ from airrep.runtime.artifacts import fetched
 from airrep.runtime.remote.places import path_of, url_of
 
 CODE = "*.py"
-"""Files of program code."""
+"""Pattern of program code files."""
 FILES_NAMED = 3
-"""Files named in an error, of those that ask for code."""
+"""Most files that an error names, of the files that refer to program code."""
 _MAPS = ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json")
 _MODULES = ("modules.json", "router_config.json")
-"""Files of sentence-transformers: the modules of a folder, and those of a router."""
+"""Files of sentence-transformers that list the modules of a model, and the modules of a router."""
 _LIBRARY = "sentence_transformers."
 
 
 def download(kind: str, name: str, patterns: Sequence[str], instead: str) -> Path:
-    """Return the folder of a public model ``owner/name``, which errors call a *kind* of, such as ``"encoder"``.
+    """Download a model ``owner/name`` from the Hub and return its folder.
 
-    *patterns* are the files that are wanted: none of pickles, and of programs only those of a trusted model. *instead*
-    is a way out without the Hub, as the sentence of an error. ConfigError: the Hub has no such public model, does not
-    give it to this user, or cannot be asked.
+    Error messages call the model *kind*, such as ``"encoder"``, and end with *instead*, a way without the Hub.
+    *patterns* select files; they must exclude pickles, and program code unless the model is trusted. ConfigError: the
+    Hub has no such public model, refuses access, or cannot be reached.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
-    # When a connection fails, errors come from the library below the Hub's own: from the bases of the Hub's error.
+    # A failed connection raises errors of the HTTP library, which are among the bases of the Hub's own error.
     below = (base for base in HfHubHTTPError.__mro__ if issubclass(base, Exception) and base is not Exception)
     unreachable: tuple[type[Exception], ...] = (OSError, ValueError, *below)
     missing = f"{kind} {name}: there is no such folder"
@@ -55,9 +55,9 @@ def download(kind: str, name: str, patterns: Sequence[str], instead: str) -> Pat
 
 
 def model_folder(kind: str, name: str) -> Path:
-    """The folder that a model's name is, whether or not it is there; of a URL a copy of what is there now.
+    """Return a model's name as a local path, which need not exist; for a URL, the path of a current local copy.
 
-    ConfigError: at the URL is nothing, or its storage does not give it.
+    ConfigError: nothing is at the URL, or its storage cannot be read.
     """
     if url_of(name) is None:
         return path_of(name)
@@ -68,9 +68,9 @@ def model_folder(kind: str, name: str) -> Path:
 
 
 def check_own_code(kind: str, name: str, folder: Path, trusted: bool) -> list[Path]:
-    """Files of program code that a model asks to be run; none of any ordinary model.
+    """Return the program code files of a model whose configuration refers to code; an empty list for other models.
 
-    ConfigError: the model asks for code and is not trusted, or the code lies elsewhere.
+    ConfigError: the model needs code and is not *trusted*, or its code lies in another repository.
     """
     asked = dict(_asked(folder))
     if not asked:
@@ -92,14 +92,14 @@ def check_own_code(kind: str, name: str, folder: Path, trusted: bool) -> list[Pa
 
 
 def _asked(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Files that ask for code, with the classes that they name."""
+    """Yield the configuration files that refer to program code, each with the classes that it names."""
     for path in sorted(folder.rglob("*.json")):
         if path.name not in (*_MAPS, *_MODULES):
             continue
         try:
             content = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError):
-            continue  # its reader will say so
+            continue  # the file's actual reader reports this
         if isinstance(content, dict):
             found = _texts(content.get("auto_map" if path.name in _MAPS else "types"))
         elif isinstance(content, list) and path.name in _MODULES:
@@ -112,7 +112,7 @@ def _asked(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in lists and objects."""
+    """Yield all texts in nested lists and objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
@@ -122,7 +122,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Let transformers draw no progress bars."""
+    """Disable the progress bars of transformers inside the block."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

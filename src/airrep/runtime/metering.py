@@ -1,4 +1,4 @@
-"""Time and memory of work, its progress, the machine, costs of an index."""
+"""Measures time and memory, shows progress, describes the machine, records costs of an index."""
 
 import json
 import os
@@ -18,39 +18,39 @@ from airrep.runtime.publishing import append_line
 COSTS = "costs.jsonl"
 
 FIT, ENCODE, SETUP, JUDGE = "fit", "encode", "setup", "judge"
-"""Stages of an index: learning from the corpus, encoding a shard; of a training: the work before
-the first step, and after the last."""
+"""Stages of building an index: learning from the corpus, encoding a shard; stages of a training: the work before
+its first step, and after its last step."""
 
 OnRead: TypeAlias = Callable[[int, int | None], None]
-"""Callback: how many rows are done, and how many there are in all where that is known."""
+"""Callback for progress: number of rows done, and their total or None if it is unknown."""
 OnProgress: TypeAlias = OnRead | bool
-"""An ``OnRead``, or True: a line on stderr, or in a notebook, then shows the stage and the time left."""
+"""An ``OnRead``; or True, which shows the stage and the time left in a line on stderr or in a notebook."""
 QUIET_SECONDS, LIVE_SECONDS, LINE_SECONDS = 2.0, 0.2, 10.0
-"""Progress is told after so long, and then as often where a line can be written anew, and where it cannot."""
+"""Seconds before progress is first shown; then between updates of a line that can be rewritten, or between lines."""
 
 Clocks: TypeAlias = tuple[float, float]
-"""CPU seconds of this process, and wall seconds."""
+"""CPU seconds of this process and wall seconds, in this order."""
 
 
 @cache
 def describe_machine() -> str:
-    """Describe this machine, as ``"2 cores of Intel Xeon Processor, 8 GiB memory"``, with its GPU but no host name."""
+    """Describe this machine, such as ``"2 cores of Intel Xeon Processor, 8 GiB memory"``, with a GPU in use."""
     parts, memory = [f"{cores()} cores of {_processor()}"], memory_bytes()
     if memory is not None:
         parts.append(f"{memory / 2**30:.0f} GiB memory")
-    torch = sys.modules.get("torch")  # which takes seconds to import: where nobody has, no GPU is used
+    torch = sys.modules.get("torch")  # its import takes seconds; without it no GPU is used
     if torch is not None and torch.cuda.is_available():
         parts.append(str(torch.cuda.get_device_name(0)))
     return ", ".join(parts)
 
 
 def cores() -> int:
-    """Number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:
-    """Model name of the processor, without trademark signs."""
+    """Return the processor's model name without trademark signs."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -61,7 +61,7 @@ def _processor() -> str:
 
 
 def memory_bytes() -> int | None:
-    """Memory of the machine in bytes; None where the system does not report it."""
+    """Return the machine's memory in bytes; None if the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -69,7 +69,7 @@ def memory_bytes() -> int | None:
 
 
 def used_memory() -> int:
-    """Memory of this process now in bytes; its peak where the system does not tell."""
+    """Return the current memory of this process in bytes; its peak if the system does not report the current one."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     except (OSError, ValueError, IndexError):
@@ -78,8 +78,8 @@ def used_memory() -> int:
 
 
 def peak_memory() -> int:
-    """Peak memory of this process in bytes."""
-    # On Linux ru_maxrss would count what the parent process held before it started this program.
+    """Return the peak memory of this process in bytes."""
+    # On Linux ru_maxrss includes memory that the parent process held when it started this one.
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
@@ -91,12 +91,12 @@ def peak_memory() -> int:
 
 
 class StoreRows(NamedTuple):
-    """Numbers of rows that a store was asked for."""
+    """Numbers of rows requested from a store of computed features."""
 
     asked: int
-    """Different rows: equal texts count once."""
+    """Distinct rows requested; equal texts count once."""
     fresh: int
-    """Rows that it did not have, so that they were computed."""
+    """Rows that the store did not have, so they were computed."""
     cpu: float
     """CPU seconds of computing the fresh rows."""
     wall: float
@@ -115,11 +115,11 @@ class MeasuredCost:
     threads: int = 1
     machine: str = ""
     memory: int | None = None
-    """Peak memory of the process until the end, in bytes; None where the system does not report it."""
+    """Peak memory of the process up to the end of the work, in bytes; None if it was not recorded."""
     rows: Mapping[str, StoreRows] = field(default_factory=dict)
-    """Rows asked for and computed, by store."""
+    """Rows requested and computed, by store."""
     recalled: bool = False
-    """True if a fitted state was found from an earlier run."""
+    """True if a fitted state of an earlier run was used."""
 
     @property
     def computing(self) -> Clocks:
@@ -128,18 +128,18 @@ class MeasuredCost:
 
 
 def clocks() -> Clocks:
-    """The time now."""
+    """Return the current CPU and wall time of this process in seconds."""
     return time.process_time(), time.perf_counter()
 
 
 def since(begun: Clocks) -> Clocks:
-    """CPU and wall seconds that have passed."""
+    """Return the CPU and wall seconds since *begun*."""
     cpu, wall = clocks()
     return cpu - begun[0], wall - begun[1]
 
 
 class CostMeter:
-    """Measures a piece of work; :attr:`spent` is set when it is over."""
+    """Measurement of a piece of work; :attr:`spent` is set at its end."""
 
     def __init__(self) -> None:
         self.rows: dict[str, StoreRows] = {}
@@ -167,7 +167,7 @@ def measuring(device: str = "cpu") -> Iterator[CostMeter]:
 
 @contextmanager
 def computing_rows(store: str, asked: int, fresh: int) -> Iterator[None]:
-    """Add the rows that a store was asked for to all meters, with the time that the body takes to compute them."""
+    """Add rows requested from a store to all open meters, with the time that the body takes to compute them."""
     begun = clocks()
     try:
         yield
@@ -179,13 +179,13 @@ def computing_rows(store: str, asked: int, fresh: int) -> Iterator[None]:
 
 
 def note_recalled() -> None:
-    """Record in all meters that a fitted state was found instead of being computed."""
+    """Record in all open meters that a fitted state was read instead of computed."""
     for meter in _meters:
         meter.recalled = True
 
 
 def device_of(settings: object) -> str:
-    """The device that a method with these settings computes on: ``"cpu"``, ``"cuda"`` or another of torch's."""
+    """Return the type of the device that a method with these settings computes on, such as ``"cpu"`` or ``"cuda"``."""
     asked = getattr(settings, "device", None)
     if isinstance(asked, str):
         from airrep.runtime.devices import resolve_device
@@ -196,18 +196,18 @@ def device_of(settings: object) -> str:
 
 
 def device_in_use(settings: object) -> str:
-    """The device of a method whose models are loaded; the CPU if nothing has loaded torch."""
+    """Return :func:`device_of` these settings once models are loaded; ``"cpu"`` if torch is not loaded."""
     return device_of(settings) if "torch" in sys.modules else "cpu"
 
 
 def append_cost(folder: Path, stage: str, spent: MeasuredCost, **more: object) -> None:
-    """Add a line to the costs of an artifact."""
+    """Append a line to the file of costs of an artifact."""
     line = {"stage": stage, **more, **asdict(spent), "rows": {name: list(rows) for name, rows in spent.rows.items()}}
     append_line(folder / COSTS, json.dumps(line))
 
 
 class Measured(NamedTuple):
-    """A line of costs."""
+    """A line of the file of costs."""
 
     stage: str
     examples: int
@@ -216,7 +216,7 @@ class Measured(NamedTuple):
 
 
 def read_costs(folder: Path) -> list[Measured]:
-    """Read the costs of an artifact, in the order of measurement; cut or altered lines are left out."""
+    """Read the costs of an artifact in the order of measurement, skipping truncated or altered lines."""
     found = []
     for line in _json_lines(folder / COSTS):
         with suppress(ValueError, TypeError, KeyError, AttributeError):
@@ -227,48 +227,48 @@ def read_costs(folder: Path) -> list[Measured]:
 
 
 def read_label_times(folder: Path) -> list[dict[str, Any]]:
-    """Read the times of finished label tasks, of all parts."""
+    """Read the times of finished label tasks, from the files of all parts."""
     lines = [line for path in sorted(folder.glob("times*.jsonl")) for line in _json_lines(path)]
     return [line for line in lines if line.get("error") is None and {"task", "seconds"} <= line.keys()]
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
-    """Objects of a file of JSON lines; none of a missing file."""
+    """Return the objects of a JSON Lines file; an empty list for a missing file."""
     found = []
     with suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError):  # an interruption may have cut any line that was the last one then
+            with suppress(ValueError):  # an interruption may have truncated a line
                 found.append(json.loads(line))
     return [value for value in found if isinstance(value, dict)]
 
 
 class IndexCost(NamedTuple):
-    """Cost of building an index without anything kept from earlier runs."""
+    """Estimated cost of building an index without features or fitted states kept from earlier runs."""
 
     examples: int
     """Number of examples whose encoding was measured."""
     seconds_per_example: float | None
-    """CPU seconds of encoding; on accelerators, where the processor may spin or sleep meanwhile, wall seconds. None if
-    all rows were read from a store and none was computed."""
+    """CPU seconds of encoding one example; wall seconds on accelerators, where the CPU may spin or sleep. None if all
+    rows were read from a store."""
     fit_seconds: float | None
-    """By the same clock: of learning from the corpus, without rows that encoding needs too; None if recalled."""
+    """Seconds, by the same clock, of learning from the corpus, without rows computed in a store; None if recalled."""
     bytes_per_example: float
-    """Bytes of the stored features."""
+    """Bytes of the stored features of one example."""
     by_clock: bool
-    """True if seconds are wall seconds."""
+    """True if the seconds are wall seconds."""
     memory: int | None
-    """Peak memory of a process in bytes; None where the system does not report it."""
+    """Largest peak memory of a process in bytes; None if it was not recorded."""
 
 
 def index_cost(path: str | Path, manifest: Mapping[str, Any] | None = None) -> IndexCost | None:
     """Read the cost of building an index; None if it was not recorded (ArtifactError: no index, or altered).
 
-    The *manifest* is given if it was read already.
+    Pass the *manifest* if it was already read.
     """
     folder = Path(path)
     stored = stored_bytes_per_example(read_manifest(folder, "index") if manifest is None else manifest)
     lines = read_costs(folder)
-    # A shard that was encoded again after an interruption counts once, as it was the last time.
+    # Of a shard that was encoded again after an interruption, only the last line counts.
     shards = {line.more.get("shard"): line for line in lines if line.stage == ENCODE}
     if not shards:
         return None
@@ -283,11 +283,11 @@ def index_cost(path: str | Path, manifest: Mapping[str, Any] | None = None) -> I
 def undisturbed_seconds(
     fits: Sequence[Measured], encodings: Sequence[Measured], by_clock: bool
 ) -> tuple[float | None, float | None]:
-    """Estimate the seconds of an undisturbed run with an empty store: of encoding one example, and of learning.
+    """Estimate the seconds of an uninterrupted run with empty stores: for encoding one example, and for learning.
 
-    With c_k / f_k the seconds of each freshly computed row of store k, a_k the rows that encodings asked it for, and m
-    examples, the seconds of one example are (Σ seconds − Σ_k c_k) / m over encodings, plus Σ_k (c_k / f_k) a_k / m. Of
-    several fits, after interruptions, the mean is taken. Each part of the corpus was encoded once.
+    Let c_k be the seconds of computing f_k rows of store k, a_k the rows that encodings requested from store k, and m
+    the number of examples. One example takes (Σ seconds − Σ_k c_k) / m over encodings, plus Σ_k (c_k / f_k) a_k / m.
+    Learning takes the mean over fits, of which interruptions cause several. Each part of the corpus is encoded once.
     """
 
     def alone(line: Measured) -> float:
@@ -313,7 +313,7 @@ _FEATURES = frozenset(
 
 
 def stored_bytes_per_example(manifest: Mapping[str, Any]) -> float:
-    """Bytes of the features of one example in an index, or of the data that a direct method keeps, by its manifest."""
+    """Return the bytes per example of an index's features, or of the data that a direct method keeps."""
     total = 0
     for path, entry in manifest["files"].items():
         name = path.rpartition("/")[2]
@@ -323,7 +323,7 @@ def stored_bytes_per_example(manifest: Mapping[str, Any]) -> float:
 
 
 def clock_text(seconds: float) -> str:
-    """A time that people wait for, in seconds, minutes or hours, such as ``"1.2 h"``."""
+    """Return a duration as text in seconds, minutes or hours, such as ``"1.2 h"``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -332,10 +332,10 @@ def clock_text(seconds: float) -> str:
 def hours_line(
     fine_tunes: int, seconds: float | None, *, measured: str = "on the first", resumes: bool = True, what: str = ""
 ) -> str:
-    """Say in a line how many fine-tunes, or *what*, are still to be done and how long they take.
+    """Return a line with the number of remaining fine-tunes, or of *what*, and the time that they take.
 
-    *seconds* are those of all of them by the clock, on as many workers as there are, as *measured* on something; None
-    before any was timed. A command *resumes* if it goes on where it was interrupted.
+    *seconds* are the wall seconds for all of them on the given workers, None before the first was timed; *measured*
+    says what was timed. *resumes* is True if the command continues after an interruption.
     """
     many = f"{fine_tunes:,} {what or 'fine-tune' + 's' * (fine_tunes != 1)}"
     resumed = "Ctrl-C stops, and the same command goes on where it stopped"
@@ -346,9 +346,9 @@ def hours_line(
 
 
 class Meter:
-    """Progress on stderr: nothing in the first two seconds, then stage, share, speed and the time left.
+    """Shows progress on stderr after the first two seconds: stage, share, speed and the time left.
 
-    A terminal and a notebook have one line, which is written anew; a file or a pipe a line every ten seconds.
+    A terminal or notebook shows one line that is rewritten; a file or pipe gets a line every ten seconds.
     """
 
     def __init__(self, stage: str = "") -> None:
@@ -364,7 +364,7 @@ class Meter:
 
     def __call__(self, done: int, total: int | None, stage: str | None = None) -> None:
         stage = stage or self._stage
-        if self._ended or done < self._done or stage != self._stage:  # another pass, with a speed of its own
+        if self._ended or done < self._done or stage != self._stage:  # a new pass, whose speed is measured anew
             self._close()
             self._stage, self._first = stage, done
             self._begun = self._shown = time.monotonic()
@@ -397,16 +397,16 @@ class Meter:
 
 
 def _rewrites() -> bool:
-    """True if a line on stderr can be rewritten: in a terminal, and in a notebook."""
+    """Return True if a line on stderr can be rewritten, as in a terminal or notebook."""
     return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
 
 
 _METER = Meter()
-"""Lets one caller at a time show its progress line."""
+"""Shared by all callers, so that only one progress line is shown at a time."""
 
 
 def teller(progress: OnProgress | None, stage: str) -> OnRead | None:
-    """The callback that is given; for True one that writes a line of the *stage*."""
+    """Return the given callback; for True, a callback that shows the *stage* on stderr; for False or None, None."""
     if isinstance(progress, bool):
         return partial(_METER, stage=stage) if progress else None
     return progress

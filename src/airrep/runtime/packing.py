@@ -1,7 +1,7 @@
 """Length-sorted packing of token sequences without padding.
 
-Sequences are laid end to end. A batch holds sequences of similar length, so that attention, the only step
-that looks beyond one token, runs over a few groups of equal length; all others see one long list of tokens.
+Sequences are concatenated. A batch holds sequences of similar length, so that attention, the only step
+that mixes tokens, runs over a few groups of equal length; all other steps see one long list of tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from airrep.arrays import Rows
 
 
 class EqualRun(NamedTuple):
-    """Neighbours of equal length inside a batch: ``sequences * length`` tokens from token ``start`` on."""
+    """Adjacent sequences of equal length in a batch: ``sequences * length`` tokens from token ``start`` on."""
 
     start: int
     sequences: int
@@ -22,7 +22,7 @@ class EqualRun(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Sequences to be laid end to end: their row numbers and their lengths, longest first."""
+    """Sequences to concatenate, longest first: their row numbers and their lengths in tokens."""
 
     rows: Rows
     lengths: Rows
@@ -39,23 +39,23 @@ class Batch(NamedTuple):
 
     @property
     def positions(self) -> Rows:
-        """For each token its place in its own sequence, from 0: ``(t,)``."""
+        """The position of each token in its own sequence, from 0: ``(t,)``."""
         starts = np.cumsum(self.lengths) - self.lengths
         places: Rows = np.arange(self.tokens, dtype=np.int64) - np.repeat(starts, self.lengths)
         return places
 
 
 def runs_of(lengths: Sequence[int]) -> tuple[EqualRun, ...]:
-    """Group neighbours of equal length, given the tokens in each sequence."""
+    """Group adjacent sequences of equal length, given the number of tokens of each."""
     groups = [(length, len(list(members))) for length, members in groupby(lengths)]
     starts = accumulate((length * count for length, count in groups), initial=0)
     return tuple(EqualRun(start, count, length) for start, (length, count) in zip(starts, groups, strict=False))
 
 
 def pack(lengths: Rows, batch_tokens: int) -> Iterator[Batch]:
-    """Sort sequences by their tokens, longest first, and cut them into batches of at most *batch_tokens*.
+    """Sort sequences by length, longest first, and cut them into batches of at most *batch_tokens* tokens.
 
-    A longer sequence is a batch of its own. Together they hold each row once; rows of equal length keep their order.
+    A longer sequence is a batch of its own. Each row is in one batch; rows of equal length keep their order.
     """
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])

@@ -1,7 +1,7 @@
-"""Publish files and folders: whole under their names, or as they were before.
+"""Writes files and folders atomically: complete under their names, or unchanged.
 
-What is not finished lies beside its name, under a name of its own that nobody can guess: ``.airrep-<digits>.tmp``. Its
-writer holds a lock on it for as long as it lives, so that whoever comes next can tell what a killed writer left behind.
+An unfinished file lies in the same folder under a random name, ``.airrep-<digits>.tmp``. Its writer holds a lock on it
+while it runs, so a later process can recognise and remove the leftovers of a killed writer.
 """
 
 import ctypes
@@ -19,14 +19,14 @@ from pathlib import Path
 from airrep.errors import ArtifactError
 
 _TEMPORARY = re.compile(r"\.airrep-[0-9a-f]{16}\.(tmp|moved)")
-"""Unfinished files and folders; ``moved`` ones hold what must go back to its name if their writer is killed."""
+"""Unfinished files and folders; a ``moved`` folder holds a file to move back to its name if the writer is killed."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _HERE, _EXCHANGE = -100, 2
-"""For C: the current folder, where it takes the descriptor of one; and the flag that exchanges two names."""
+"""Constants of C: AT_FDCWD, the current folder, and RENAME_EXCHANGE, which exchanges two names."""
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
-"""Errors of file systems that cannot exchange two names at once."""
+"""Errors of file systems that cannot exchange two names atomically."""
 
 LIMITS = {
     errno.EMFILE: "this process cannot open more files. Raise the limit, for example with: ulimit -n 4096",
@@ -36,7 +36,7 @@ LIMITS = {
         "that limit."
     ),
 }
-"""Remedies when a limit of the system is reached, by the error's number."""
+"""Message for a system limit that was reached, by the error's number."""
 _REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -45,7 +45,7 @@ _REASONS = {
     errno.EPERM: "there is no permission to write",
     errno.EROFS: "the file system is read-only",
     errno.ENOTDIR: "a parent of it is a file, not a directory",
-    errno.EEXIST: "a parent of it is a file, not a directory",  # says mkdir of it
+    errno.EEXIST: "a parent of it is a file, not a directory",  # the error of mkdir in this case
     errno.ELOOP: "a symbolic link is in the way, and airrep does not follow it",
 }
 
@@ -60,7 +60,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in LIMITS:
             raise ArtifactError(f"{path}: cannot be written: {LIMITS[error.errno]}") from error
-        # pyarrow tells a full disk without its number, as bytes that were asked for and bytes that were written
+        # pyarrow reports a full disk without an error number, as bytes requested and bytes written
         short = error.errno is None and " requested and " in str(error)
         reason = _REASONS.get(errno.ENOSPC if short else error.errno or 0, str(error))
         raise ArtifactError(
@@ -79,7 +79,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(path: Path) -> None:
-    """Flush a file, or a directory with all that is in it."""
+    """Flush a file, or a directory with everything in it."""
     for below in path.rglob("*") if path.is_dir() else ():
         if not below.is_symlink():
             sync(below)
@@ -87,20 +87,20 @@ def sync_tree(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Write a file so that a reader sees either its old bytes or all of the new ones; several may write it at once.
+    """Write a file atomically: a reader sees the old or the new content, complete; several processes may write it.
 
-    Content that comes in pieces is never held whole. ArtifactError: the operating system refused.
+    Content in pieces is never held in memory as a whole. ArtifactError: the operating system refused.
     """
     with writing(path), _new_file(path.parent) as (temporary, descriptor):
         with os.fdopen(descriptor, "wb", closefd=False) as stream:
             stream.writelines([content] if isinstance(content, bytes) else content)
         sync(temporary)
         temporary.replace(path)
-        sync(path.parent)  # a rename is an entry of the directory
+        sync(path.parent)  # the new name is stored in the directory
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a log; one that an interruption cut is removed first (ArtifactError: the system refused)."""
+    """Append a line to a log, after removing a truncated last line (ArtifactError: the operating system refused)."""
     with writing(path), os.fdopen(os.open(path, _LOG, 0o666), "ab") as stream:
         whole = _whole_lines(stream.fileno())
         if whole < os.fstat(stream.fileno()).st_size:
@@ -109,7 +109,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def _whole_lines(descriptor: int) -> int:
-    """Bytes of a file up to the end of its last whole line."""
+    """Return the number of bytes up to the end of a file's last complete line."""
     end = os.fstat(descriptor).st_size
     while end > 0:
         begin = max(0, end - (1 << 16))
@@ -122,7 +122,7 @@ def _whole_lines(descriptor: int) -> int:
 
 @contextmanager
 def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
-    """A new file in a folder, locked, with its descriptor; gone afterwards, unless it was renamed."""
+    """Yield a new locked file in a folder, with its descriptor; if the body fails, remove the file."""
     temporary, descriptor = _held(folder, "tmp", lambda path: os.open(path, _NEW_FILE, 0o666))
     try:
         yield temporary, descriptor
@@ -136,7 +136,7 @@ def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
 
 @contextmanager
 def temporary_folder(parent: Path, ending: str = "tmp") -> Iterator[Path]:
-    """A new folder, locked, for this user alone; gone afterwards with all that is left in it."""
+    """Yield a new locked folder that only this user can enter; remove it afterwards with everything in it."""
 
     def make(path: Path) -> int:
         path.mkdir(mode=0o700)
@@ -151,7 +151,7 @@ def temporary_folder(parent: Path, ending: str = "tmp") -> Iterator[Path]:
 
 
 def _held(folder: Path, ending: str, make: Callable[[Path], int]) -> tuple[Path, int]:
-    """A new file or folder, locked; another is made if a process has just taken it for something left behind."""
+    """Make and lock a new file or folder; try again if another process just removed it as a leftover."""
     while True:
         temporary = _new_name(folder, ending)
         descriptor = make(temporary)
@@ -159,7 +159,7 @@ def _held(folder: Path, ending: str, make: Callable[[Path], int]) -> tuple[Path,
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             held = False
-        except OSError:  # a file system without locks, where nothing is taken for left behind
+        except OSError:  # on a file system without locks, no process removes leftovers
             held = True
         else:
             held = os.fstat(descriptor).st_nlink > 0
@@ -173,7 +173,7 @@ def _new_name(folder: Path, ending: str) -> Path:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed writers left in a folder, and put back what they had moved away; what lives stays."""
+    """Remove leftovers of killed writers in a folder, and move back what they had moved away; keep those in use."""
     with suppress(OSError):
         for path in list(folder.iterdir()):
             if _TEMPORARY.fullmatch(path.name):
@@ -198,7 +198,7 @@ def _remove_leftover(path: Path) -> None:
 
 @contextmanager
 def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Write a file or folder by any means, whole or not at all: yields a path at which to make it.
+    """Write a file or folder by any means, completely or not at all: yield the path at which to make it.
 
     ArtifactError: *out* exists and *replace* is false, or it cannot be written.
     """
@@ -215,15 +215,15 @@ def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def give_name(made: Path, out: Path) -> bool:
-    """Give what is made and flushed the name *out*, at once; both are on one file system.
+    """Rename the flushed file or folder *made* to *out* atomically; both must be on one file system.
 
-    Returns whether a folder stood there, which now lies at *made*.
+    Return True if *out* was a folder, which is now at *made*.
     """
     swapped = out.is_dir() and not out.is_symlink()
     if not swapped:
         made.replace(out)
     elif not _exchange(made, out):
-        # Two renames leave a moment without either; what a kill leaves then is put back by the next writer.
+        # Between two renames *out* does not exist; if the process is killed then, the next writer restores it.
         with temporary_folder(out.parent, "moved") as aside:
             old = aside / out.name
             out.rename(old)
@@ -238,7 +238,7 @@ def give_name(made: Path, out: Path) -> bool:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names at once; false where the system cannot."""
+    """Exchange two names atomically; return False if the system cannot."""
     sys.audit("airrep.exchange", str(other))
     library = ctypes.CDLL(None, use_errno=True)
     first, second = os.fsencode(one), os.fsencode(other)

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster, safe against lost nodes."""
+"""Runs tasks on a Ray cluster and repeats the tasks of lost nodes."""
 
 import os
 import secrets
@@ -31,35 +31,35 @@ from airrep.runtime.engine import (
 from airrep.runtime.metering import cores
 
 ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Variables that are set before Ray is imported, unless they are set already."""
+"""Environment variables that are set before Ray is imported, unless they are already set."""
 AUTH_MODE, AUTH_TOKEN, AUTH_TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
-"""Variables from which Ray knows whether workers and drivers must show a token, and which."""
+"""Environment variables that tell Ray if workers and drivers need a token, and the token."""
 
 _KNOCK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class RayEngine(Engine):
-    """Runs tasks in actors of a Ray cluster; one that is lost with its node is replaced and its task tried again.
+    """Runs tasks in actors of a Ray cluster; an actor that is lost with its node is replaced and its task tried again.
 
-    airrep, at the same version, is installed on every node, and a folder that holds a model is at the same place.
-    Results come back to this process, so nodes need no shared disk.
+    Every node needs the same version of airrep, and folders of models at the same paths. Results come back to this
+    process, so nodes need no shared disk.
     """
 
     address: str | None = None
-    """The cluster, such as ``"auto"`` or ``"ray://head:10001"``; None starts one on this machine, which listens to this
-    machine alone and asks for a token."""
+    """The cluster, such as ``"auto"`` or ``"ray://head:10001"``; None starts a cluster on this machine, which accepts
+    connections only from this machine and asks for a token."""
     workers: int | None = None
     """Number of actors; None takes as many as fit into the cluster when the run begins."""
     cpus: float = 1.0
-    """Processors of one actor."""
+    """CPUs of one actor."""
     gpus: float = 0.0
-    """GPUs of one actor; 0.25 lets four share one."""
+    """GPUs of one actor; with 0.25, four actors share one GPU."""
     start_seconds: float = 600.0
-    """Seconds to wait for the first actor, and for another one when all are lost."""
+    """Seconds to wait for an actor to become ready while no actor has a task."""
 
     def __post_init__(self) -> None:
-        """Refuse resources of nothing, and less than one worker."""
+        """Raise ConfigError for negative or no resources, or for less than one worker."""
         if self.cpus < 0 or self.gpus < 0 or self.cpus + self.gpus == 0:
             raise ConfigError(f"cpus={self.cpus}, gpus={self.gpus}: neither may be negative, and one must be above 0.")
         if self.workers is not None and self.workers < 1:
@@ -73,7 +73,7 @@ class RayEngine(Engine):
             yield from _Actors(ray, self, pickled(setup), backlog.left, backlog.retries).outcomes(backlog)
 
     def count(self, ray: ModuleType, tasks: int) -> int:
-        """Number of actors to start (ConfigError: the cluster has no room for any)."""
+        """Return the number of actors to start (ConfigError: the cluster has no room for any)."""
         there = ray.cluster_resources()
         asked = {"CPU": self.cpus, "GPU": self.gpus}
         # 1e-9: 0.3 / 0.1 is a little less than 3.
@@ -94,9 +94,9 @@ def make_engine(
     gpus: float = 0,
     where: str = "engine ",
 ) -> Engine | None:
-    """An engine by name: ``"local"`` for processes of this machine, by default one for each core, or ``"ray"``.
+    """Return an engine by its name: ``"ray"``, or ``"local"`` for processes on this machine, by default one per core.
 
-    ConfigError: there is no such engine.
+    An :class:`Engine` or None is returned unchanged. ConfigError: the name is unknown.
     """
     if engine is None or isinstance(engine, Engine):
         return engine
@@ -110,10 +110,10 @@ def make_engine(
 def load_ray(*, own: bool = True) -> ModuleType:
     """Import Ray (MissingExtraError: it is not installed).
 
-    A cluster of its *own*, which airrep starts, asks for a token: whoever reaches it without could run any code.
+    With *own*, airrep starts the cluster, which asks for a token: otherwise anyone who reaches it could run code.
     """
-    # Ray reads the environment once, when it is imported. One that was imported before stays as it is: processes that
-    # it starts read the environment anew, and would ask it for a token that it does not know.
+    # Ray reads the environment when it is imported. If it was imported before, the environment must not change:
+    # processes that Ray starts read it again, and would ask Ray for a token that it does not know.
     if not _is_imported():
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
@@ -133,7 +133,7 @@ def _is_imported() -> bool:
 
 @contextmanager
 def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
-    """Connect to a cluster; a connection that is there already is used, and left open."""
+    """Connect to a cluster inside the block; an existing connection is used and left open."""
     if ray.is_initialized():
         yield
         return
@@ -154,10 +154,10 @@ def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
 
 @contextmanager
 def _loopback() -> Iterator[None]:
-    """Let a cluster that is started here listen to this machine alone, as Ray does by itself on macOS."""
+    """Let a cluster that is started here accept connections only from this machine, as Ray does on macOS."""
     from ray._private import ray_constants
 
-    # Ray replaces an address of loopback that it is given by that of the network.
+    # Ray replaces a given loopback address by the network address.
     before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", None)
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
@@ -167,14 +167,14 @@ def _loopback() -> Iterator[None]:
 
 
 def _knock(address: str | None) -> None:
-    """Fail unless something listens at an address with a port: Ray itself would wait for minutes."""
+    """Raise OSError if nothing listens at an address with a port; Ray itself would wait for minutes."""
     host, _, port = (address or "").rpartition("://")[2].rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
 
 
 class _Server:
-    """The remote side of an actor: sets itself up, then does task after task."""
+    """The remote side of an actor: sets itself up, then does one task after the other."""
 
     def __init__(self, gpus: float) -> None:
         os.environ.update(ONE_THREAD if gpus else {**ONE_THREAD, "CUDA_VISIBLE_DEVICES": ""})
@@ -190,7 +190,7 @@ class _Server:
 
 
 class _Actor(Worker):
-    """An actor, and its call in progress."""
+    """An actor and its call in progress."""
 
     def __init__(self, ray: ModuleType, actor: Any, setup: Any) -> None:
         self._ray, self._actor = ray, actor
@@ -233,7 +233,7 @@ class _Actors(Crew[_Actor]):
 
     def wait(self, workers: Sequence[_Actor]) -> list[_Actor]:
         waited = {worker.call: worker for worker in workers}
-        # Without any at work, all wait for room in the cluster, which may never come.
+        # If none has a task, all wait for room in the cluster, which may never come.
         working = any(worker.task is not None for worker in workers)
         ready, _ = self._ray.wait(list(waited), timeout=None if working else self._engine.start_seconds)
         if not ready:

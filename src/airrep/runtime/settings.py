@@ -1,4 +1,4 @@
-"""Frozen settings, checked and read from YAML."""
+"""Immutable, checked settings, read from YAML and ``key=value``."""
 
 import ast
 import errno
@@ -23,11 +23,11 @@ from pydantic import (
 from airrep.errors import ConfigError, first_line, near
 
 LONGEST_SHOWN = 200
-"""Characters of a wrong value that an error shows."""
+"""Most characters of a wrong value that an error shows."""
 
 
 def count_or_share(value: Any, of: str = "the pool") -> int | str:
-    """A number of examples from 1 on, or a percentage as text, such as ``"99%"`` (ValueError: neither)."""
+    """Parse a number of examples from 1 on, or a percentage as text, such as ``"99%"`` (ValueError: neither)."""
     text = str(value).replace(" ", "")
     try:
         share = float(text.removesuffix("%"))
@@ -41,23 +41,23 @@ def count_or_share(value: Any, of: str = "the pool") -> int | str:
 
 
 def count_of(value: int | str, total: int) -> int:
-    """The number itself, or that nearest to a percentage of *total*; it may be 0."""
+    """Return a number unchanged, or a percentage of *total*, rounded; the result may be 0."""
     return value if isinstance(value, int) else round(float(value.removesuffix("%")) / 100 * total)
 
 
 class Settings(BaseModel):
-    """Base class of all settings: frozen, and without unknown names."""
+    """Base class of all settings: frozen; unknown names are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     added: ClassVar[tuple[str, ...]] = ()
-    """Fields that came later. They are not written where they have their defaults, so that requests and fingerprints of
-    older artifacts stay as they were."""
+    """Fields added in later versions. They are not written if they have their defaults, so that requests and
+    fingerprints of older artifacts do not change."""
 
     @model_validator(mode="before")
     @classmethod
     def _as_texts(cls, values: Any) -> Any:
-        """Take paths, as other stages return them, as their texts."""
+        """Convert paths, which other stages return, to text."""
         if not isinstance(values, Mapping):
             return values
         return {name: fspath(one) if isinstance(one, PathLike) else one for name, one in values.items()}
@@ -74,31 +74,31 @@ class Settings(BaseModel):
 
     @classmethod
     def meanings(cls) -> dict[str, str]:
-        """Meaning of each field, from the text below it. Reads the source only when called: most commands show none."""
+        """Return each field's description, from the text below it in the source, which is read only when called."""
         told = {name: field.description for name, field in cls.model_fields.items() if field.description}
         kinds = [kind for kind in reversed(cls.__mro__) if issubclass(kind, Settings)]
         return {name: text for kind in kinds for name, text in _texts_below(kind)} | told
 
     @classmethod
     def given(cls, settings: Self | Mapping[str, Any] | None, where: str = "settings") -> Self:
-        """Settings as they are, of a mapping of some of them, or the defaults; the errors of :meth:`of`."""
+        """Return settings unchanged, a mapping as settings, or the defaults for None; errors as for :meth:`of`."""
         return settings if isinstance(settings, cls) else cls.of(dict(settings or {}), where)
 
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "settings") -> Self:
-        """Check *values* and fill in the defaults; a path is taken as its text.
+        """Check *values* and fill in the defaults; paths are converted to text.
 
-        ConfigError: a name that does not exist, or a value that cannot hold.
+        ConfigError: a name does not exist, or a value is not valid.
         """
         try:
             return cls(**values)
         except ValidationError as error:
             told = error.errors()[0].get("ctx", {}).get("error")
-            if isinstance(told, ConfigError):  # it says by itself what to do
+            if isinstance(told, ConfigError):  # its message already says what to do
                 raise told from error
             raise ConfigError(f"{where}: {_first_problem(error, sorted(cls.model_fields))}") from error
         except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:  # of a check that looks for a path
+            if error.errno != errno.ENAMETOOLONG:  # raised by a check that looks for a file
                 raise
             raise ConfigError(
                 f"{where}: '{str(error.filename)[:LONGEST_SHOWN]}…': is too long for a path. Correct the value."
@@ -106,10 +106,10 @@ class Settings(BaseModel):
 
 
 def _texts_below(kind: type) -> Iterator[tuple[str, str]]:
-    """The fields of a class, with the texts that stand below them in its source."""
+    """Yield the fields of a class with the texts below them in its source."""
     try:
         body = cast(ast.ClassDef, ast.parse(dedent(getsource(kind))).body[0]).body
-    except OSError:  # of a class that was typed
+    except OSError:  # a class from an interactive session has no source
         return
     for node, after in pairwise(body):
         named = isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
@@ -119,7 +119,7 @@ def _texts_below(kind: type) -> Iterator[tuple[str, str]]:
 
 def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     problems = error.errors()
-    problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # perhaps the missing
+    problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # a typo comes first
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         meant = near(name, known, "Correct the name.")
@@ -132,17 +132,17 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     several = isinstance(problem["input"], list | tuple) and any(
         isinstance(one, dict | BaseModel) for one in problem["input"]
     )
-    value = f"{name}: " if several else f"{name}={shown}: " if name else ""  # mappings would hide what is said
-    own = problem["type"] == "value_error"  # of our own checks; pydantic begins its words with a capital letter
+    value = f"{name}: " if several else f"{name}={shown}: " if name else ""  # a list of mappings would hide the reason
+    own = problem["type"] == "value_error"  # from airrep's own checks; pydantic's messages begin with a capital letter
     reason = problem["msg"].removeprefix("Value error, ") if own else problem["msg"].lower()
     known = re.findall("'([^']*)'", problem["ctx"]["expected"]) if problem["type"] == "literal_error" else []
     return f"{value}{reason}. {near(problem['input'], known, 'Correct the value.')}"
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Read settings: YAML files, and ``key=value`` with values of YAML, which count before those of files.
+    """Read settings from YAML files and from ``key=value`` texts with YAML values, which override the files.
 
-    ConfigError: a file is missing or not a mapping, or a text is neither or is of a name that came before.
+    ConfigError: a file is missing or not a mapping, a text has another form, or a key is given twice.
     """
     values: dict[str, Any] = {}
     for path in (Path(text) for text in texts if _is_file(text)):
@@ -160,13 +160,13 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
         if name.strip() in seen:
             raise ConfigError(f"--set {override}: '{name.strip()}' is set twice. Remove one of the two.")
         seen.add(name.strip())
-        # Nothing is no YAML value; a shell makes it of key='', which is meant as an empty text. key=null is None.
+        # key='' in a shell arrives without a value and means an empty text. key=null is None.
         values[name.strip()] = _parse_yaml(value, f"--set {override}") if value else ""
     return values
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file (ConfigError: it cannot be read, or is not YAML)."""
+    """Return the content of a YAML file (ConfigError: it cannot be read, or is not YAML)."""
     try:
         return _parse_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Long stages: found finished, or claimed, resumed and published when whole."""
+"""Long stages: find a finished artifact, or make it, resuming interrupted work."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -28,7 +28,7 @@ from airrep.runtime.publishing import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import shown
 
 MOST_LISTED = 3
-"""Items of a list in an error."""
+"""Most items of a list that an error shows."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,21 @@ class Stage:
     out: str | Path
     kind: str
     made: str
-    """Noun and participle for errors, such as ``"an index made"``."""
+    """Noun and participle for error messages, such as ``"an index made"``."""
     request: Mapping[str, Any]
-    """Everything that decides the artifact, as JSON values; its manifest has it under ``request``."""
+    """Everything that determines the artifact, as JSON values; the manifest has it under ``request``."""
     replace: bool = False
-    """Replace another artifact of the kind, and another request's unfinished work."""
+    """Replace another artifact of the kind, and unfinished work for another request."""
     holds_work: Callable[[Path], bool] | None = None
-    """Tells whether an unfinished directory has work worth keeping; None: every run begins anew."""
+    """Returns True if an unfinished directory has work worth keeping; None: every run starts over."""
     other: str = ""
-    """Words for another request's unfinished work in errors; empty takes :attr:`made` and the first difference."""
+    """Description of another request's unfinished work in errors; empty: :attr:`made` and the first difference."""
     ignoring: Collection[str] = ()
-    """Parts of the request that do not decide unfinished work."""
+    """Parts of the request that do not affect unfinished work."""
     keep: Collection[str] = ()
     """Names of files and folders that stay when another request's unfinished work is cleared."""
     shown: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
-    """Renames the parts of a request for errors."""
+    """Function that renames the parts of a request for error messages."""
 
     @property
     def path(self) -> Path:
@@ -64,10 +64,10 @@ class Stage:
         return real_path(self.out)
 
     def finished(self, *, verify: bool = False) -> dict[str, Any] | None:
-        """The manifest of the artifact that answers the request; None if it is still to be made.
+        """Return the manifest of the finished artifact for the request; None if the artifact is not made yet.
 
-        *verify* checks every byte of it. ArtifactError: something else is there, an answer to another request, or an
-        altered one.
+        *verify* checks every byte. ArtifactError: the path holds something else, an artifact for another request, or
+        an altered artifact.
         """
         tidy(self.path)
         there = not self.replace and bring(self.path)
@@ -79,14 +79,14 @@ class Stage:
         if verify:
             check_digests(self.path, manifest["files"])
         if not there:
-            send(self.path)  # what an interrupted run made for a URL
+            send(self.path)  # an interrupted run may have made it without uploading it
         return manifest
 
     @contextmanager
     def making(self) -> Iterator[Path]:
-        """Hold the directory in which the artifact is made, and give it its name once the body has sealed it.
+        """Yield the locked directory in which to make the artifact, and publish it after the body has sealed it.
 
-        ArtifactError: as for :meth:`resuming`, or something else is there.
+        ArtifactError: as for :meth:`resuming`, or the path holds something else.
         """
         check_replaceable(self.path, self.kind)
         with self.resuming() as partial:
@@ -96,9 +96,9 @@ class Stage:
 
     @contextmanager
     def resuming(self) -> Iterator[Path]:
-        """Hold ``OUT.partial``, with what an interrupted run for the same request left there.
+        """Yield the locked directory ``OUT.partial``, with the work of an interrupted run for the same request.
 
-        ArtifactError: another process works there, another request was begun there, or it cannot be written.
+        ArtifactError: another process works there, it holds another request's work, or it cannot be written.
         """
         partial = make_partial(self.path)
         with locked(partial):
@@ -112,7 +112,7 @@ class Stage:
 
     def _claim(self, partial: Path, holds_work: Callable[[Path], bool]) -> None:
         content = canonical_json(self.request)
-        old, new = _begun_for(partial / REQUEST), json.loads(content)  # as JSON has no tuples, both sides come from it
+        old, new = _begun_for(partial / REQUEST), json.loads(content)  # both from JSON, which has no tuples
         if old is not None and self._deciding(old) != self._deciding(new):
             if holds_work(partial) and not self.replace:
                 if self.other:
@@ -126,7 +126,7 @@ class Stage:
 
 
 def _begun_for(path: Path) -> Mapping[str, Any] | None:
-    """The request in a file; None without a file, an empty one, which equals no other, if it is damaged."""
+    """Return the request in a file; None without a file; {}, which equals no request, if the file is damaged."""
     if not path.is_file():
         return None
     try:
@@ -143,9 +143,9 @@ def refuse_difference(
     new: Mapping[str, Any],
     instead: str = "Give another path, or pass --replace.",
 ) -> None:
-    """Refuse what was *made* for an old request where a new one is at hand; the error names their first difference.
+    """Raise ArtifactError if the old request at *where* differs from the new one; the message names the difference.
 
-    ArtifactError: they differ.
+    *made* says what is at *where*, as in :attr:`Stage.made`, and *instead* what to do.
     """
     was, now = dict(_leaves(old)), dict(_leaves(new))
     name = next((name for name in {**now, **was} if was.get(name) != now.get(name)), None)

@@ -1,4 +1,4 @@
-"""Numbers of a run, logged live to trackio, Weights & Biases or MLflow."""
+"""Logs numbers of a run live to trackio, Weights & Biases or MLflow."""
 
 import math
 import os
@@ -12,11 +12,11 @@ from typing import Any, Protocol, TypeVar
 from airrep.errors import ConfigError, near
 
 PROJECT = "airrep"
-"""Project of runs whose project is not named."""
+"""Default project of runs."""
 LONGEST = 250
-"""Characters of a value of the configuration; MLflow refuses long ones."""
+"""Most characters of a configuration value; MLflow refuses long values."""
 _UNNAMED = re.compile(r"[^\w\-. /]")
-"""Characters that MLflow takes in no name of a number."""
+"""Characters that MLflow does not allow in the name of a metric."""
 T = TypeVar("T")
 
 
@@ -27,7 +27,7 @@ class _Run(Protocol):
 
 
 class _Trackio:
-    """A run of trackio, whose functions are those of wandb."""
+    """A run of trackio, which has the same functions as wandb."""
 
     def __init__(self, library: Any, project: str, name: str, config: dict[str, str]) -> None:
         self._run = library.init(project=project, name=name, config=config)
@@ -35,7 +35,7 @@ class _Trackio:
     def log(self, values: dict[str, float], step: int) -> None:
         self._run.log(values, step=step)
 
-    def finish(self, *, failed: bool) -> None:  # noqa: ARG002 - it does not tell failed runs from others
+    def finish(self, *, failed: bool) -> None:  # noqa: ARG002 - trackio has no state for failed runs
         self._run.finish()
 
 
@@ -47,7 +47,7 @@ class _Wandb(_Trackio):
 
 
 class _Mlflow:
-    """A run of MLflow, which names a project an experiment."""
+    """A run of MLflow, which calls a project an experiment."""
 
     def __init__(self, library: Any, project: str, name: str, config: dict[str, str]) -> None:
         self._library = library
@@ -66,25 +66,25 @@ _RUNS: Mapping[str, Callable[..., _Run]] = {"trackio": _Trackio, "wandb": _Wandb
 
 
 class Tracker:
-    """Logs the numbers of one run of a command. Whatever its library raises is told once, and ends nothing."""
+    """Logs the numbers of one run of a command. If the library raises an error, logging stops but the work goes on."""
 
     def __init__(self, asked: str | None, name: str, config: Mapping[str, Any], tell: Callable[[str], None]) -> None:
-        """Begin a run: *asked* is ``NAME`` or ``NAME:PROJECT``, None logs nothing; *name* and *config* are the run's.
+        """Begin a run; *asked* is ``NAME`` or ``NAME:PROJECT`` of a tracker, or None to log nothing.
 
-        ConfigError: there is no such tracker, or it is not installed.
+        *tell* receives a message if logging fails. ConfigError: the tracker is unknown or not installed.
         """
         self._tell, self._at = tell, 0
         self._run: _Run | None = None
         if asked is None:
             return
         library, make, project = _library(asked)
-        if os.environ.get("RANK", "0") != "0":  # of torchrun's processes the first one logs
+        if os.environ.get("RANK", "0") != "0":  # only the first process of torchrun logs
             return
         told = {key: str(value)[:LONGEST] for key, value in config.items() if value not in (None, (), [])}
         self._run = self._try(lambda: make(library, project, name, told))
 
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
-        """Log the values that are finite numbers, at a step, or one step after the last; no step goes back."""
+        """Log the finite numbers among the values at *step*, by default the next one; steps never decrease."""
         self._at = self._at + 1 if step is None else max(self._at, step)
         numbers = {_UNNAMED.sub("_", key): float(value) for key, value in values.items() if is_number(value)}
         if (run := self._run) is not None and numbers:
@@ -98,9 +98,9 @@ class Tracker:
 
     def _try(self, do: Callable[[], T]) -> T | None:
         try:
-            with redirect_stdout(sys.stderr):  # stdout is the command's own
+            with redirect_stdout(sys.stderr):  # stdout is for the command's own output
                 return do()
-        except Exception as error:  # of the network, of rights, of anything: the work goes on
+        except Exception as error:  # such as network or permission errors, which must not stop the work
             self._run = None
             line = " ".join(str(error).split())[:160].rstrip(".")
             self._tell(f"--track: nothing is logged from here on ({type(error).__name__}: {line}); the work goes on")
@@ -108,7 +108,7 @@ class Tracker:
 
 
 def _library(asked: str) -> tuple[Any, Callable[..., _Run], str]:
-    """The library of a tracker, what makes its run, and the project."""
+    """Return a tracker's library, its class of runs, and the project."""
     name, _, project = asked.partition(":")
     if name not in _RUNS:
         raise ConfigError(
@@ -122,5 +122,5 @@ def _library(asked: str) -> tuple[Any, Callable[..., _Run], str]:
 
 
 def is_number(value: Any) -> bool:
-    """True for a finite number; true and false are none."""
+    """Return True for a finite number, and False for booleans."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

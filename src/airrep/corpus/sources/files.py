@@ -125,8 +125,9 @@ def _exists(path: Path) -> bool:
 def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_LINE) -> RecordSource:
     """Return the records of all data files below a folder, in order of their names, or else of its text files.
 
-    If the file names contain several splits, one is read, by default "train". A record without a source gets its
-    file's name as source, if there are several names."""
+    If the file names contain several splits, one is read, by default "train". With several file names, a record
+    without a source gets its file's name as source.
+    """
     known, others = _files(folder)
     files = _of_split(folder, known, split)
     others += [(path, "belongs to another split") for path in sorted(set(known) - set(files))]

@@ -1,7 +1,7 @@
-"""Places that are URLs: data streamed from them, folders fetched and published.
+"""Data and folders at URLs: streaming, fetching, publishing.
 
-hub      Folders on the Hugging Face Hub, read at one commit and pushed.
-outputs  Files and folders at paths or URLs: written, fetched, published, kept in step.
-places   Places that users name: paths, or URLs of a storage.
-storage  The storage behind a URL: its files, streams of data, errors in one line.
+hub      Reads folders on the Hugging Face Hub at one commit, and pushes folders to it.
+outputs  Writes, fetches, publishes and mirrors files and folders at paths or URLs.
+places   Places that users give: local paths, or URLs of a storage.
+storage  The storage behind a URL: files, streams of data, one-line errors.
 """

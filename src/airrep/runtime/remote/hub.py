@@ -1,7 +1,7 @@
-"""Folders on the Hugging Face Hub, read at one commit and pushed.
+"""Reads folders on the Hugging Face Hub at one commit, and pushes folders to it.
 
-All by ``huggingface_hub``, which also finds the user's token; no text of an error of its own is shown, as that may name
-an address that was signed for this user.
+``huggingface_hub`` does all requests and finds the user's token. Its error messages are not shown, because they may
+contain a URL that was signed for this user.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 AT_ONCE = 64
-"""Files of one commit; the Hub asks for at most about a hundred."""
+"""Most files in one commit; the Hub recommends at most about a hundred."""
 CARD = "README.md"
 LAST = "manifest.json"
 _FORM = re.compile(
@@ -37,14 +37,14 @@ _FORM = re.compile(
 _WORD = re.compile(rf"(?P<before>|.*=)(?P<place>{_FORM.pattern})(?P<after>|[/#].*)", re.DOTALL)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _UNREAD = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack", "*.onnx", "*.ot", "*.gguf", ".*")
-"""Files of models that are not fetched: pickles, which can run any program, and other forms of the same weights."""
+"""Files of models that are not downloaded: pickles, which can run any code, and other formats of the same weights."""
 _OTHERS = re.compile(r"README\.md|\.gitattributes|(LICEN[CS]E|NOTICE)(\.\w+)?", re.IGNORECASE)
-"""Files that may be in a repository that nothing was pushed to yet."""
+"""Files that a new repository may have before the first push."""
 _LONGEST_REASON = 160
 
 
 class HubPlace(NamedTuple):
-    """A repository of the Hub, at a revision or the newest."""
+    """A repository on the Hub, at a revision or (None) at its newest commit."""
 
     kind: Literal["model", "dataset"]
     name: str
@@ -52,7 +52,7 @@ class HubPlace(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """The place that a URL names (ConfigError: it names none)."""
+        """Parse a URL such as ``hf://owner/name@revision`` (ConfigError: it has another form)."""
         found = _FORM.fullmatch(url)
         if found is None:
             raise ConfigError(
@@ -63,20 +63,20 @@ class HubPlace(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """The repository's URL."""
         kind = "datasets/" if self.kind == "dataset" else ""
         return f"hf://{kind}{self.name}" + (f"@{self.revision}" if self.revision else "")
 
     @property
     def known(self) -> dict[str, Any]:
-        """It as the functions of huggingface_hub take it."""
+        """The repository as arguments for functions of huggingface_hub."""
         return {"repo_id": self.name, "repo_type": self.kind}
 
 
 def pinned(place: str | PathLike[str]) -> str:
-    """A place as it is given; one on the Hub with its commit, so that it stays the same files.
+    """Return a place unchanged, or with its current commit if it is on the Hub, so that it names fixed files.
 
-    ArtifactError: the Hub has it not, or does not answer; ConfigError: it is no repository.
+    ArtifactError: the Hub does not have the repository, or does not answer; ConfigError: it is not a repository.
     """
     url = url_of(place)
     if url is None or not is_hub(url):
@@ -87,14 +87,14 @@ def pinned(place: str | PathLike[str]) -> str:
 
 
 def pinned_in(word: str) -> str:
-    """A word of a command with the commit of a place in it: of a folder, a file below it, or a setting; errors as of
-    :func:`pinned`, and other words as they are."""
+    """Return a word of a command line with the commit added to a Hub place in it (a folder, a file in it, or the value
+    of a setting); other words unchanged. Errors as for :func:`pinned`."""
     found = _WORD.fullmatch(word)
     return word if found is None else found["before"] + pinned(found["place"]) + found["after"]
 
 
 def _snapshot(place: HubPlace, wanted: Sequence[str] | None) -> Path:
-    """The folder of a commit in the Hub's own cache, with files by the patterns *wanted*; None: all that are read."""
+    """Return the folder of a commit in huggingface_hub's cache, with the files that match *wanted*; None: all."""
     from huggingface_hub import snapshot_download
 
     with told(place), _bars(wanted is None or len(wanted) > 1):
@@ -112,14 +112,14 @@ def _snapshot(place: HubPlace, wanted: Sequence[str] | None) -> Path:
 
 @contextmanager
 def _bars(wanted: bool) -> Iterator[None]:
-    """Draw huggingface_hub's own progress bars if they are wanted, in a terminal alone."""
+    """Show huggingface_hub's progress bars inside the block only if *wanted* and in a terminal."""
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     if are_progress_bars_disabled() or (wanted and sys.stderr.isatty()):
         yield
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a variable that asks for them in any case
+        warnings.simplefilter("ignore")  # huggingface_hub warns if an environment variable forces them
         disable_progress_bars()
     try:
         yield
@@ -128,24 +128,24 @@ def _bars(wanted: bool) -> Iterator[None]:
 
 
 def hub_folder(url: str) -> Path:
-    """A folder with all files of a repository that is no artifact, such as a model, in the Hub's own cache."""
+    """Return a folder in huggingface_hub's cache with the files of a repository without a manifest, such as a model."""
     return _snapshot(HubPlace.of(url), None)
 
 
 class HubStorage(Storage):
-    """A repository of the Hub, to be read at one commit."""
+    """A repository on the Hub, read at one commit."""
 
     def __init__(self, url: str) -> None:
-        """Nothing is asked yet (ConfigError: the URL is no repository)."""
+        """Parse the URL without any request (ConfigError: it is not a repository)."""
         self.url = url
         self._place = HubPlace.of(url)
 
     def exists(self) -> bool:
-        """True, or the ArtifactError that tells why not."""
+        """Return True; ArtifactError if the repository does not exist or cannot be read."""
         return bool(_snapshot(self._place, [LAST]))
 
     def below(self) -> dict[str, Mapping[str, Any]]:
-        """Its files; offline those that were fetched before."""
+        """Return the names of the repository's files; offline, of the files downloaded before."""
         from huggingface_hub.errors import OfflineModeIsEnabled
 
         with told(self._place):
@@ -156,12 +156,12 @@ class HubStorage(Storage):
         return {path.relative_to(folder).as_posix(): {} for path in folder.rglob("*") if path.is_file()}
 
     def read(self, name: str) -> bytes | None:
-        """Bytes of a small file; None if it is not there."""
+        """Return the bytes of a small file; None if it does not exist."""
         file = _snapshot(self._place, [escape(name)]) / name
         return file.read_bytes() if file.is_file() else None
 
     def get(self, names: Iterable[str], folder: Path) -> None:
-        """Fetch files into a folder, several at once; their bytes are shared with the Hub's cache where they can be."""
+        """Download files into a folder, several at once, as hard links into huggingface_hub's cache where possible."""
         wanted = list(names)
         if not wanted:
             return
@@ -180,7 +180,7 @@ class HubStorage(Storage):
 
 
 def storage_of(url: str) -> Storage:
-    """The storage behind a URL."""
+    """Return the storage behind a URL."""
     return HubStorage(url) if is_hub(url) else Storage(url)
 
 
@@ -191,7 +191,7 @@ def _api() -> "HfApi":
 
 
 def _listed(api: "HfApi", place: HubPlace) -> dict[str, Any]:
-    """Return what the Hub tells of each file of a revision, by name."""
+    """Return the Hub's entry for each file of a revision, by name."""
     tree = api.list_repo_tree(**place.known, revision=place.revision, recursive=True)
     return {entry.path: entry for entry in tree if hasattr(entry, "blob_id")}
 
@@ -200,30 +200,30 @@ class Pushed(NamedTuple):
     """Result of a push."""
 
     place: HubPlace
-    """The repository at the commit that now has the folder."""
+    """The repository at the commit that now holds the folder."""
     sent: int
-    """Files that were sent; the others were there."""
+    """Number of files uploaded; the others were already there."""
     private: bool
     kept_card: bool
-    """True if the repository has a card that others wrote, which stayed."""
+    """True if the repository has a card that airrep did not write, which was kept."""
 
 
 class Push(NamedTuple):
-    """A folder that is whole, about to be pushed."""
+    """A complete folder to push."""
 
     files: Mapping[str, Path]
-    """All its files, and the card, by the names that they get; the manifest too."""
+    """All files of the folder with its manifest, and the card, by their names in the repository."""
     kind: str
     known: Mapping[str, str]
-    """sha256 of files."""
+    """sha256 of files, by name, as far as known."""
     mark: bytes
-    """Line of a card that airrep wrote."""
+    """Text that only a card written by airrep contains."""
 
     def to(self, url: str, *, private: bool) -> Pushed:
-        """Push it: other files first, the manifest with the last commit; a push that was broken off goes on.
+        """Push the folder, with the manifest in the last commit; an interrupted push continues.
 
-        A repository that is not there is made, private or not. ConfigError: the URL is no repository, or has a
-        revision. ArtifactError: other things are there, this user has no right to write, or the Hub does not answer.
+        A missing repository is created, private if *private*. ConfigError: the URL is not a repository, or has a
+        revision. ArtifactError: the repository holds something else, may not be written, or the Hub does not answer.
         """
         place = HubPlace.of(url)
         if place.revision is not None:
@@ -242,7 +242,7 @@ class Push(NamedTuple):
         return Pushed(place._replace(revision=commit), len(wanted), private, not mine)
 
     def _replaceable(self, place: HubPlace, there: Collection[str]) -> set[str]:
-        """Files of the older version that is there (ArtifactError: something else is there)."""
+        """Return the files of the older version in the repository (ArtifactError: it holds something else)."""
         import json
 
         content, found = HubStorage(place.url).read(LAST) if LAST in there else None, None
@@ -264,7 +264,7 @@ class Push(NamedTuple):
         )
 
     def _is_there(self, name: str, entry: Any) -> bool:
-        """Tell whether the Hub has a file already."""
+        """Return True if the Hub already has a file."""
         if entry is None or entry.size != self.files[name].stat().st_size:
             return False
         if entry.lfs is not None:
@@ -275,7 +275,7 @@ class Push(NamedTuple):
     def _commit(
         self, api: "HfApi", place: HubPlace, head: str, wanted: Sequence[str], gone: Sequence[str], whole: bool
     ) -> str:
-        """Commit files in parts, the manifest in the last; of several parts the first takes an older manifest away."""
+        """Commit files in parts, with the manifest in the last; the first of several parts deletes an old manifest."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         late = [name for name in (CARD, LAST) if name in wanted]
@@ -295,7 +295,7 @@ class Push(NamedTuple):
                 operations.append(CommitOperationDelete(path_in_repo=LAST))
             message = f"airrep push: {self.kind}" + (f", part {number} of {len(parts)}" if len(parts) > 1 else "")
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of arrow files in what is no data set, and of the card's metadata
+                warnings.simplefilter("ignore")  # about Arrow files outside a data set, and the card's metadata
                 made = api.create_commit(
                     **place.known, operations=operations, commit_message=message, parent_commit=head
                 )
@@ -304,7 +304,7 @@ class Push(NamedTuple):
 
 
 def _opened(api: "HfApi", place: HubPlace, private: bool) -> tuple[str, dict[str, Any], bool]:
-    """Commit and files of a repository, made if it is not there, and whether it is private."""
+    """Return commit and files of a repository, created if missing, and True if it is private."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:
@@ -325,7 +325,7 @@ def _sha256(path: Path) -> str:
 
 @contextmanager
 def told(place: HubPlace, doing: Literal["read", "written"] = "read") -> Iterator[None]:
-    """Turn whatever huggingface_hub says into one line, without the texts of its errors."""
+    """Turn any error of huggingface_hub into a one-line ArtifactError without the original message."""
     from huggingface_hub import errors
 
     where = f"{place.url}: cannot be {doing}"
@@ -337,15 +337,15 @@ def told(place: HubPlace, doing: Literal["read", "written"] = "read") -> Iterato
         raise ArtifactError(
             f"{where}: the repository has no revision {place.revision!r} (any more). Give another revision, or none."
         ) from error
-    except Exception as error:  # also of the library below, and of the disk
+    except Exception as error:  # also from the HTTP library and the disk
         raise ArtifactError(f"{where}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
-    """Return what went wrong with the Hub, and what to do."""
+    """Return what went wrong with the Hub and what to do, for an error message."""
     from huggingface_hub import errors
 
-    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):  # of one file among several
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):  # one of several uploads failed
         error = error.__cause__
     status = getattr(getattr(error, "response", None), "status_code", None)
     chain = (error, error.__cause__, error.__context__)

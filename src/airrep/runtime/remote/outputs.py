@@ -1,7 +1,7 @@
-"""Files and folders at paths or URLs: written, fetched, published, kept in step.
+"""Writes, fetches, publishes and mirrors files and folders at paths or URLs.
 
-A folder that is whole has the file :data:`LAST`, which names all others; it is removed first and written last, so that
-half of an upload is never taken for a whole one. Other folders, such as models, are what is listed below their URL.
+A complete folder has the file :data:`LAST`, which lists all others; an upload removes it first and writes it last, so
+that half an upload is never taken for a complete folder. Other folders, such as models, are all files below their URL.
 """
 
 import hashlib
@@ -32,30 +32,30 @@ from airrep.runtime.remote.places import (
 from airrep.runtime.remote.storage import Storage
 
 LAST = "manifest.json"
-"""The file that makes a folder whole."""
+"""The file whose presence marks a folder as complete."""
 BEGUN = ".airrep-upload.json"
-"""The file that is there while a folder is published: the names of its files, and of those before."""
+"""File that exists during an upload, with the names of the folder's new and old files."""
 Files: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Names of files with their ``bytes`` and ``sha256``, as a manifest has them."""
+"""Names of files with their ``bytes`` and ``sha256``, as in a manifest."""
 
 
 def is_taken(out: str | PathLike[str]) -> bool:
-    """True if something is at a path or URL (ArtifactError if that cannot be known)."""
+    """Return True if something exists at a path or URL (ArtifactError: the storage does not answer)."""
     url = url_of(out)
     return path_of(out).exists() if url is None else storage_of(url).exists()
 
 
 def is_same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
-    """True if two paths or URLs name one file."""
+    """Return True if two paths or URLs name the same file."""
     if url_of(one) is not None or url_of(other) is not None:
         return url_of(one) == url_of(other)
     return path_of(one).resolve() == path_of(other).resolve()
 
 
 def write_output(out: Path, content: bytes | Iterable[bytes]) -> None:
-    """Write a file, whole or not at all, with the directories that it is in (ArtifactError).
+    """Write a file completely or not at all, and make its parent directories (ArtifactError: it cannot be written).
 
-    Content that comes in pieces is held whole on its way to a URL alone.
+    Content in pieces is joined in memory only for a URL.
     """
     url = url_of(out)
     if url is not None:
@@ -71,7 +71,7 @@ def write_output(out: Path, content: bytes | Iterable[bytes]) -> None:
 
 @contextmanager
 def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Write a file or folder by any means: yields a path at which to make it; at a URL files come one by one.
+    """Write a file or folder by any means: yield a path at which to make it. An upload to a URL is not atomic.
 
     ArtifactError: *out* exists and *replace* is false, or it cannot be written.
     """
@@ -95,16 +95,16 @@ def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(out: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Write a folder that is no artifact: yields an empty one to fill; errors as of :func:`new_place`."""
+    """Write a folder without a manifest: yield an empty folder to fill; errors as for :func:`new_place`."""
     with new_place(out, replace=replace) as made:
         made.mkdir()
         yield made
 
 
 def check_new_folder(out: Path, ours: Sequence[str] = ()) -> None:
-    """Refuse, before any work, a path or URL that exists (ArtifactError).
+    """Raise ArtifactError, before any work, for a path or URL that exists.
 
-    A local folder may be there, to be replaced, if all its files have names by the patterns *ours*.
+    A local folder may exist, to be replaced, if all names in it match the patterns *ours*.
     """
     if ours and url_of(out) is None and path_of(out).is_dir():
         for path in path_of(out).iterdir():
@@ -120,16 +120,16 @@ def check_new_folder(out: Path, ours: Sequence[str] = ()) -> None:
 
 
 def manifest_at(url: str) -> bytes | None:
-    """The file that makes a folder whole; None if no whole one is there (ArtifactError where that is unknown)."""
+    """Return the bytes of :data:`LAST` at a URL, or None if it is missing (ArtifactError: the storage fails)."""
     return storage_of(url).read(LAST)
 
 
 def fetch_whole(url: str, files_of: Callable[[Path], Files], beside: str) -> Path | None:
-    """Fetch a folder that is whole, unless the cache has it; None if none is there.
+    """Return the cached copy of a complete folder, fetched if needed; None if the URL has no complete folder.
 
-    *files_of* checks the file :data:`LAST` in a folder, and says which files it names. The file *beside*, which it does
-    not name, is fetched too if it is there. ArtifactError: the storage does not give it, a file is missing or altered,
-    or the cache cannot be written.
+    *files_of* checks the file :data:`LAST` in a folder and returns the files that it lists. The file *beside*, which is
+    not listed, is fetched too if it exists. ArtifactError: the storage cannot be read, a file is missing or altered, or
+    the cache cannot be written.
     """
     storage = storage_of(url)
     last = storage.read(LAST)
@@ -139,13 +139,13 @@ def fetch_whole(url: str, files_of: Callable[[Path], Files], beside: str) -> Pat
         if not there:
             write_file(folder / LAST, last)
             _fetch_checked(storage, folder, files_of(folder))
-            if not is_hub(url) and (content := storage.read(beside)) is not None:  # a push leaves it out
+            if not is_hub(url) and (content := storage.read(beside)) is not None:  # a push to the Hub leaves it out
                 write_file(folder / beside, content)
     return _named(folder, url)
 
 
 def _fetch_checked(storage: Storage, folder: Path, files: Files) -> None:
-    """Fetch files with known checksums, but those that an interrupted run has fetched."""
+    """Fetch files and check their checksums, except files that an interrupted run already fetched."""
     missing = [name for name, entry in files.items() if not _is_whole(folder / name, entry)]
     known = storage.below() if missing else {}
     for name in missing:
@@ -171,7 +171,7 @@ def _is_whole(file: Path, entry: Mapping[str, Any]) -> bool:
 
 
 def fetch_listed(url: str) -> Path | None:
-    """Fetch all files below a URL, unless the cache has them as they are listed; None if there are none.
+    """Return the cached copy of all files below a URL, fetched if the listing changed; None if there are no files.
 
     ArtifactError: as for :func:`fetch_whole`.
     """
@@ -194,14 +194,14 @@ def fetch_listed(url: str) -> Path | None:
 
 
 def _stamp(entry: Mapping[str, Any]) -> list[str]:
-    """Facts that change with a file: its size, and the checksum and times that the storage tells."""
+    """Return the properties in a listing that change with a file: its size, checksum and times."""
     known = ("size", "ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
     return [str(entry[name]) for name in known if name in entry]
 
 
 @contextmanager
 def _cached(url: str, digest: str) -> Iterator[tuple[Path, bool]]:
-    """Hold the folder of the cache for a content: to be filled, or whole already; whole afterwards."""
+    """Yield the cache folder for a content, and True if it is complete; otherwise the body must fill it."""
     place = cache() / "fetched" / digest[:32]
     folder, unfinished = place / name_of(url), place / f"{name_of(url)}.partial"
     if folder.is_dir():
@@ -212,7 +212,7 @@ def _cached(url: str, digest: str) -> Iterator[tuple[Path, bool]]:
         stand_for(unfinished, url)
         from filelock import FileLock
 
-        with FileLock(place / ".lock"):  # of several processes one fetches, and the others wait
+        with FileLock(place / ".lock"):  # one process fetches, and the others wait
             if folder.is_dir():
                 yield folder, True
                 return
@@ -223,16 +223,16 @@ def _cached(url: str, digest: str) -> Iterator[tuple[Path, bool]]:
 
 
 def _named(folder: Path, url: str) -> Path:
-    """A folder of the cache by its own name, which is shown as the URL."""
+    """Return the final path of a cache folder, which messages show as the URL."""
     whole = folder.with_name(name_of(url))
     stand_for(whole, url)
     return whole
 
 
 def check_ours(url: str) -> set[str]:
-    """Names of the files at a URL that airrep published there, wholly or half.
+    """Return the names of files at a URL that airrep published, completely or in part.
 
-    ArtifactError: other files are there, or the storage does not say.
+    ArtifactError: there are only other files, or the storage does not answer.
     """
     storage = Storage(url)
     named = {one for name in (LAST, BEGUN) for one in _names(name, storage.read(name))}
@@ -247,7 +247,7 @@ def _not_ours(url: str, name: str) -> ArtifactError:
 
 
 def _names(name: str, content: bytes | None) -> set[str]:
-    """Files that belong to a folder by one of the two files which say so."""
+    """Return the file names listed in the content of :data:`LAST` or :data:`BEGUN`, and the name of this file."""
     try:
         value = json.loads(content or b"{}")
         return {name, *(value["files"] if name == LAST else value)} if content else set()
@@ -256,9 +256,9 @@ def _names(name: str, content: bytes | None) -> set[str]:
 
 
 def publish_folder(folder: Path, url: str, names: Sequence[str]) -> None:
-    """Publish a folder that is whole: its other files *names* first, :data:`LAST` last; then older files are removed.
+    """Upload a complete folder: the files *names* first, :data:`LAST` last; then remove the older version's files.
 
-    ArtifactError: the storage does not take it, and then what is there is no whole folder; or other files are there.
+    ArtifactError: the upload failed, which leaves an incomplete folder at the URL; or the URL has other files.
     """
     storage, before = Storage(url), check_ours(url)
     all_names = sorted((before | set(names)) - {LAST, BEGUN})
@@ -270,22 +270,22 @@ def publish_folder(folder: Path, url: str, names: Sequence[str]) -> None:
 
 
 def take_over(copy: Path, out: Path) -> None:
-    """Put a copy of what is at a URL under the name where it is made; both are in the cache, and share bytes."""
+    """Copy a fetched folder to the path where it is made; both are in the cache, and share bytes by hard links."""
     with new_place(out, replace=True) as made:
         shutil.copytree(copy, made, copy_function=os.link)
 
 
 class Mirror:
-    """Files of a folder and of the URL that it stands for; nothing of a folder that stands for none."""
+    """Keeps a folder and the URL that it stands for in step; does nothing for a folder without a URL."""
 
     def __init__(self, folder: Path, is_part: Callable[[str], bool], changing: Iterable[str]) -> None:
-        """*is_part* tells its files by name; the content of *changing* may change, others are named by theirs."""
+        """*is_part* accepts the names of files to mirror; only files named in *changing* may change their content."""
         self._folder, self._is_part, self._changing = folder, is_part, {LAST, *changing}
         url = published_from(folder)
         self._storage = None if url is None else Storage(url)
 
     def pull(self) -> None:
-        """Have here what is there (ArtifactError where other files are there, or the storage does not give them)."""
+        """Fetch files that are new or may have changed at the URL (ArtifactError: it has other files, or no answer)."""
         if self._storage is None:
             return
         names = set(self._storage.below())
@@ -293,7 +293,7 @@ class Mirror:
         if strange and not names & self._changing:
             raise _not_ours(self._storage.url, min(strange))
         wanted = [name for name in sorted(names - strange) if name in self._changing or not self._holds(name)]
-        with writing(self._folder), temporary_folder(self._folder) as own:  # no half of a file gets its name
+        with writing(self._folder), temporary_folder(self._folder) as own:  # a partial file must not get its name
             self._storage.get(wanted, own)
             for name in wanted:
                 (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -301,17 +301,17 @@ class Mirror:
                 (own / name).replace(self._folder / name)
 
     def push(self, names: Iterable[str] | None = None) -> None:
-        """Have there what is here: some files, or all but the one that makes the folder whole (ArtifactError)."""
+        """Upload the files *names*, or all new or changeable files except :data:`LAST` (ArtifactError)."""
         if self._storage is None:
             return
         if names is None:
-            # What lies in a folder, or is an array, is named by its content.
+            # Files in folders and arrays are named by their content, so they do not change.
             there = {name for name in self._storage.below() if "/" in name or name.endswith(".npy")}
             names = sorted(self._here() - there - {LAST})
         self._storage.put(self._folder, names)
 
     def finish(self) -> None:
-        """Make the folder whole there if it is here, and remove there what is no longer here (ArtifactError)."""
+        """If the folder is complete, upload :data:`LAST`, and remove files at the URL that are not in the folder."""
         if self._storage is None or not self._holds(LAST):
             return
         self.push([LAST])

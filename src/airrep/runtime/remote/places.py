@@ -1,6 +1,6 @@
-"""Places that users name: paths, or URLs of a storage.
+"""Places that users give: local paths, or URLs of a storage.
 
-A URL such as ``s3://bucket/index`` stays one when a command line turns it into a path, which drops a slash.
+A URL such as ``s3://bucket/index`` is still recognised after a conversion to a Path, which drops a slash.
 """
 
 import errno
@@ -15,30 +15,30 @@ from typing import Any, Self
 from airrep.errors import ConfigError, escaped
 
 CACHE = "AIRREP_CACHE"
-"""Environment variable: the folder of what can be made or fetched again."""
+"""Environment variable with the cache folder, whose content can be made or fetched again."""
 SHOWN = 60
-"""Characters that an error shows of what is too long for a path."""
+"""Characters that an error shows of a text that is too long for a path."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 _shown: dict[str, str] = {}
-"""Paths that stand for URLs in this process, and the URLs."""
+"""Local paths that stand for URLs in this process, with the URLs."""
 
 
 @dataclass(frozen=True)
 class Anchored:
-    """A path that stays that of the same files when the working directory changes."""
+    """A path that still names the same files after the working directory changed."""
 
     given: Path = field(compare=False)
     whole: Path
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """The path of what is there now."""
+        """Anchor a path in the current working directory."""
         return cls(path, path.absolute())
 
     @property
     def path(self) -> Path:
-        """The path as it was given, where that still leads there; the whole one elsewhere."""
+        """The path as given if it still names the same files; otherwise the absolute path."""
         try:
             return self.given if self.given.absolute() == self.whole else self.whole
         except FileNotFoundError:  # the working directory was removed
@@ -46,9 +46,9 @@ class Anchored:
 
 
 def url_of(place: str | PathLike[str]) -> str | None:
-    """The URL that a place is; None for a path, also where it is written as ``file://``.
+    """Return a place as a URL; None for a local path, also in the form ``file://``.
 
-    ConfigError: it is none, or goes up by ``..``, which is a name to some storages and would lead out of the cache.
+    ConfigError: the place is neither text nor a path, or contains ``..``, which could lead out of the cache.
     """
     match = _URL.fullmatch(_text_of(place))
     if match is None or match[1].lower() == "file":
@@ -62,9 +62,9 @@ def url_of(place: str | PathLike[str]) -> str | None:
 
 
 def path_of(place: str | PathLike[str]) -> Path:
-    """The path that a place is, which is no URL of a storage.
+    """Return a place, which is not the URL of a storage, as a local path.
 
-    ConfigError: it is none, is longer than any path, or holds what no path can.
+    ConfigError: the place is neither text nor a path, is too long, or has characters that no path may have.
     """
     match = _URL.fullmatch(_text_of(place))
     path = Path(place) if match is None else Path("/" + match[2])
@@ -74,7 +74,7 @@ def path_of(place: str | PathLike[str]) -> Path:
         path.lstat()
     except ValueError as error:
         raise ConfigError(f"{escaped(str(place))!r}: is not a valid path ({error}). Give another path.") from error
-    except OSError as error:  # of any other kind, whoever reads or writes it says more
+    except OSError as error:  # other errors are reported when the path is read or written
         if error.errno == errno.ENAMETOOLONG:
             raise ConfigError(
                 f"{str(place)[:SHOWN]}…: is too long for a path. Give the name of a file or folder."
@@ -89,7 +89,7 @@ def _text_of(place: Any) -> str:
 
 
 def here_only(place: str | PathLike[str], what: str) -> Path:
-    """The path of something that is kept on this machine alone (ConfigError: it is a URL)."""
+    """Return the path of something that can only be kept on this machine (ConfigError: it is a URL)."""
     if (url := url_of(place)) is not None:
         raise ConfigError(
             f"{url}: is a URL, but {what} only in a local folder. Give a local path, and copy the folder to the URL "
@@ -99,13 +99,13 @@ def here_only(place: str | PathLike[str], what: str) -> Path:
 
 
 def cache() -> Path:
-    """The folder of what can be made or fetched again: AIRREP_CACHE, or ``airrep`` in the user's cache."""
+    """Return the cache folder: AIRREP_CACHE, or ``airrep`` in the user's cache folder."""
     own, base = os.environ.get(CACHE), os.environ.get("XDG_CACHE_HOME")
     return Path(own) if own else (Path(base) if base else Path.home() / ".cache") / "airrep"
 
 
 def made_at(url: str) -> Path:
-    """The path at which this machine makes what is then published to a URL (ConfigError: it is on the Hub)."""
+    """Return the local path where a folder is made before its upload to a URL (ConfigError: it is on the Hub)."""
     not_on_hub(url)
     made = cache() / "made" / hashlib.sha256(url.encode()).hexdigest()[:16] / name_of(url)
     stand_for(made, url)
@@ -113,28 +113,28 @@ def made_at(url: str) -> Path:
 
 
 def stand_for(path: Path, url: str) -> None:
-    """Show a URL wherever a path that stands for it would be shown."""
+    """Let :func:`shown` replace a path by the URL that it stands for."""
     _shown[str(path)] = url
 
 
 def published_from(path: Path) -> str | None:
-    """The URL to which what is made at a path is published; None for the path of a user."""
+    """Return the URL that the folder made at a path is uploaded to; None for a user's own path."""
     url = _shown.get(str(path))
     return url if url is not None and made_at(url) == path else None
 
 
 def name_of(url: str) -> str:
-    """The last part of a URL, as the name of a folder; without the revision of a repository of the Hub."""
+    """Return the last part of a URL as a folder name, without the revision of a Hub repository."""
     return (url.partition("@")[0] if is_hub(url) else url).rpartition("/")[2] or "root"
 
 
 def is_hub(url: str) -> bool:
-    """True if a URL is that of the Hugging Face Hub."""
+    """Return True if a URL is on the Hugging Face Hub."""
     return url.startswith("hf://")
 
 
 def not_on_hub(url: str) -> str:
-    """The URL of a storage (ConfigError: it is on the Hub, where nothing is written bit by bit)."""
+    """Return the URL unchanged (ConfigError: it is on the Hub, which takes only complete pushes)."""
     if is_hub(url):
         raise ConfigError(
             f"{url}: airrep cannot write directly to the Hugging Face Hub. Give a local path as --out, then run: "
@@ -144,7 +144,7 @@ def not_on_hub(url: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A text with URLs in place of the paths that stand for them in this process."""
+    """Return a text in which each path that stands for a URL is replaced by the URL."""
     for path, url in _shown.items():
         text = text.replace(path, url)
     return text

@@ -1,6 +1,6 @@
-"""The storage behind a URL: its files, streams of data, errors in one line.
+"""The storage behind a URL: files, streams of data, one-line errors.
 
-fsspec reaches it; how, is set as its own documentation says: ``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ``FSSPEC_S3_…``.
+fsspec accesses it, configured as in fsspec's documentation: ``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ``FSSPEC_S3_…``.
 """
 
 import errno
@@ -15,26 +15,26 @@ from airrep.runtime.publishing import writing
 
 _REFUSED = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "UnauthorizedSSOTokenError")
 _NO_BUCKET = "bucket does not exist"
-"""S3's message when the bucket is missing, not only a file."""
+"""Part of S3's message if the bucket itself is missing."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LONGEST_REASON = 160
 _READ_SIZE = 1 << 20
 _BLOCK = 1 << 23
-"""Bytes that are asked for at once."""
+"""Bytes of one request while a file is streamed."""
 
 
 class Storage:
-    """The file system of a URL, and the path in it. What it cannot read or write raises ArtifactError."""
+    """The file system of a URL, and the path in it. Failed reads and writes raise ArtifactError."""
 
     def __init__(self, url: str) -> None:
-        """Nothing is asked yet (MissingExtraError, ConfigError: fsspec is absent, or has none such)."""
+        """Make no request yet (MissingExtraError: fsspec is not installed; ConfigError: it does not know the URL)."""
         self.url = url
         scheme = url.partition(":")[0]
         need(url, "remote", "fsspec.core")
         from fsspec.core import url_to_fs  # here, since most users name no URL
 
         try:
-            # What others write must be seen.
+            # No cached listings: files that other processes write must be seen.
             self.files, self.path = url_to_fs(url, use_listings_cache=False)
         except ImportError as error:
             if scheme in ("s3", "s3a"):
@@ -46,16 +46,16 @@ class Storage:
             ) from error
 
     def at(self, name: str) -> str:
-        """The path of a file below the URL."""
+        """Return the path of a file below the URL."""
         return f"{self.path.rstrip('/')}/{name}"
 
     def exists(self) -> bool:
-        """True if something is at the URL."""
+        """Return True if a file or folder exists at the URL."""
         with telling(self.url):
             return bool(self.files.exists(self.path))
 
     def below(self) -> dict[str, Mapping[str, Any]]:
-        """Files below the URL, by their names from there; what the storage says of each."""
+        """Return the storage's entry for each file below the URL, by its name relative to the URL."""
         start = self.path.strip("/") + "/"  # some storages begin paths with a slash
         with telling(self.url):
             found: Mapping[str, Mapping[str, Any]] = self.files.find(self.path, detail=True)
@@ -63,7 +63,7 @@ class Storage:
         return {name: names[name] for name in sorted(names) if is_inside(name)}
 
     def read(self, name: str) -> bytes | None:
-        """Bytes of a small file below the URL; None if it is not there."""
+        """Return the bytes of a small file below the URL; None if it does not exist."""
         with telling(f"{self.url}/{name}"):
             try:
                 return bytes(self.files.cat_file(self.at(name)))
@@ -80,7 +80,7 @@ class Storage:
                 self.files.get([self.at(name) for name in wanted], [str(folder / name) for name in wanted])
 
     def put(self, folder: Path, names: Iterable[str]) -> None:
-        """Publish files of a folder below the URL, several at once."""
+        """Upload files of a folder below the URL, several at once."""
         wanted = list(names)
         with telling(self.url, "written"):
             self._make_folders(wanted)
@@ -88,7 +88,7 @@ class Storage:
                 self.files.put([str(folder / name) for name in wanted], [self.at(name) for name in wanted])
 
     def write(self, name: str, content: bytes) -> None:
-        """Publish one small file below the URL."""
+        """Upload one small file below the URL."""
         with telling(f"{self.url}/{name}", "written"):
             self._make_folders([name])
             self.files.pipe_file(self.at(name), content)
@@ -100,17 +100,17 @@ class Storage:
                 self.files.rm_file(self.at(name))
 
     def _make_folders(self, names: Iterable[str]) -> None:
-        """Make the folders of files; object stores have none, and might make a bucket."""
+        """Make the parent folders of files, except on S3, which has no folders and might create a bucket."""
         if not hasattr(self.files, "call_s3"):
             for folder in {self.at(name).rpartition("/")[0] for name in names}:
                 self.files.makedirs(folder, exist_ok=True)
 
 
 class RemoteData:
-    """A file or a folder at a URL with what readers use of paths; nothing of it is kept on the disk."""
+    """A file or folder at a URL with the methods of paths that readers use; nothing is stored on disk."""
 
     def __init__(self, url: str) -> None:
-        """Nothing is asked yet; errors as of :class:`Storage`."""
+        """Make no request yet; errors as for :class:`Storage`."""
         self._url = url
         self._storage = Storage(url)
         self._place = PurePosixPath(self._storage.path)
@@ -126,37 +126,37 @@ class RemoteData:
         return RemoteData(f"{self._url}/{name}")
 
     def with_suffix(self, suffix: str) -> PurePosixPath:
-        """The path with another end, as a name."""
+        """Return the path with another suffix, for its name only."""
         return self._place.with_suffix(suffix)
 
     def relative_to(self, folder: "RemoteData") -> PurePosixPath:
-        """The path as seen from a folder."""
+        """Return the path relative to a folder."""
         return self._place.relative_to(folder._place)
 
     def exists(self) -> bool:
-        """True if there is a file, or a file below it (DataError if that cannot be known)."""
+        """Return True if a file or folder exists at the URL (DataError: the storage does not answer)."""
         with telling(self._url, kind=DataError):
             return bool(self._storage.files.exists(self._storage.path))
 
     def is_dir(self) -> bool:
-        """True if files are below it; errors as of :meth:`exists`."""
+        """Return True if the URL is a folder; errors as for :meth:`exists`."""
         with telling(self._url, kind=DataError):
             return bool(self._storage.files.isdir(self._storage.path))
 
     def files(self) -> list["RemoteData"]:
-        """All files below it; errors as of :meth:`exists`."""
+        """Return all files below the URL; errors as for :meth:`exists`."""
         with telling(self._url, kind=DataError):
             return [RemoteData(f"{self._url}/{name}") for name in self._storage.below()]
 
     def open(self) -> IO[bytes]:
-        """The bytes of a file, as a stream; DataError, now or while it is read, if the storage does not give them."""
+        """Open a file as a stream of bytes; DataError, now or during reading, if the storage fails."""
         with telling(self._url, kind=DataError):
             stream = self._storage.files.open(self._storage.path, "rb", block_size=_BLOCK)
         return io.BufferedReader(_Told(stream, self._url), _READ_SIZE)
 
 
 class _Told(io.RawIOBase):
-    """A stream whose errors are told in one line."""
+    """A stream whose errors become one-line DataErrors."""
 
     def __init__(self, stream: Any, url: str) -> None:
         self._stream, self._url = stream, url
@@ -187,7 +187,7 @@ class _Told(io.RawIOBase):
 
 
 def is_inside(name: str) -> bool:
-    """True if a name stays in its folder on every system."""
+    """Return True if a relative name stays inside its folder."""
     return bool(name) and not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
 
 
@@ -195,7 +195,7 @@ def is_inside(name: str) -> bool:
 def telling(
     url: str, doing: Literal["read", "written"] = "read", kind: type[ArtifactError] | type[DataError] = ArtifactError
 ) -> Iterator[None]:
-    """Turn whatever a storage says into a one-line error; a full disk of this machine is told by who writes there."""
+    """Turn any error of a storage into a one-line error; a full local disk is left to the code that writes there."""
     try:
         yield
     except AirRepError:
@@ -218,6 +218,6 @@ def telling(
 
 
 def _line(error: BaseException) -> str:
-    """An error as part of a line."""
+    """Return an error's message on one line, shortened."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + "…"
