@@ -245,3 +245,9 @@ def test_any_bytes_are_the_numbers_that_the_library_reads(kind: str) -> None:
 
 def test_other_types_are_left_to_the_library() -> None:
     assert dequantize(torch.zeros(1, 84, dtype=torch.uint8), "Q2_K") is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_another_device_than_the_cpu_reads_it_in_float32(form: str, tmp_path: Path) -> None:
+    files = LmSettings.of({"lm": str(written(tmp_path, form)[0])}).find()
+    assert model._load_stored(files, False, "meta") is None  # so that it is dequantised, and then moved

@@ -22,30 +22,30 @@ from airrep.runtime.metering import OnProgress
 from airrep.runtime.settings import Settings
 
 SHORTEST = 4
-"""Words that a text needs at least: shorter ones stand in many examples by chance."""
+"""Fewest words of a text that is looked for: shorter texts stand in many examples by chance."""
 
 
 class Seen(NamedTuple):
-    """An example that is looked into."""
+    """A training example in which texts are looked for."""
 
     row: int
     text: str
     record: Hashable = None
-    """The record that it is a part of; None if it is a record of its own."""
+    """Key of the record that the example is a part of; None if the example is a whole record."""
 
 
 class Contained(NamedTuple):
-    """How much of a text an example has."""
+    """How much of a text a training example contains."""
 
     share: float
     """Share of the text's different n-grams that stand in the example."""
     row: int
-    """The example."""
+    """Row of the example; -1 if there is none."""
 
 
 @dataclass
 class _Text:
-    """A text that is looked for."""
+    """A text that is looked for, with its words and n-grams."""
 
     text: str
     words: list[str]
@@ -54,7 +54,7 @@ class _Text:
 
 
 class Containment:
-    """Looks for some texts in examples that stream by; of equal shares the first example counts."""
+    """Search for texts in a stream of examples; of examples with equal shares the first counts."""
 
     def __init__(self, texts: Sequence[str], order: int) -> None:
         looked = []
@@ -72,12 +72,12 @@ class Containment:
             for ngram in text.ngrams:
                 self._places[text.order][ngram].append(place)
         self.found: list[Contained | None] = [Contained(0.0, -1) if text.ngrams else None for text in self._texts]
-        """Find for each text the example that has most of it: row -1 if none; None for texts too short to tell."""
+        """For each text, the example that contains most of it, row -1 without one; None for a too short text."""
         self.other_signs: set[int] = set()
-        """The texts of which all n-grams stand in that example, but between other signs that bear meaning."""
+        """Places of texts whose n-grams all stand in that example, but with different signs that carry meaning."""
 
     def see(self, examples: Iterable[Seen]) -> None:
-        """Take further examples into account."""
+        """Search further examples."""
         for row, example, record in examples:
             words = words_of(example)
             counts: Counter[int] = Counter()
@@ -92,7 +92,7 @@ class Containment:
                 self._take(place, Contained(count / len(self._texts[place].ngrams), row), example)
 
     def _take(self, place: int, found: Contained, example: str) -> None:
-        """Keep what was found of a text if it is more than before, or as much with its own signs."""
+        """Keep an example if it contains more of a text than before, or all of the text with the same signs."""
         best = self.found[place]
         better = best is not None and found.share > best.share
         if not better and not (found.share == 1.0 and place in self.other_signs):
@@ -112,27 +112,27 @@ class Containment:
             self._records[ngram] = record
 
     def size(self, place: int) -> int:
-        """Number of a text's different n-grams."""
+        """Return the number of a text's different n-grams."""
         return len(self._texts[place].ngrams)
 
     def share(self, place: int, example: str) -> float:
-        """Share of a text's different n-grams that stand in an example; 0 for a text of none."""
+        """Return the share of a text's different n-grams that stand in an example; 0 for a text without n-grams."""
         text = self._texts[place]
         there = text.ngrams & set(ngrams_of(words_of(example), text.order))
         return len(there) / max(len(text.ngrams), 1)
 
     def without_common(self, most: float) -> "Containment":
-        """Drop n-grams that stand in more than so many different examples; nothing is seen yet."""
+        """Return a new search, without n-grams that stand in more than *most* different examples."""
         common = {ngram for ngram, count in self._seen.items() if count > most}
         other = Containment([], 0)
         other._look_for([replace(text, ngrams=text.ngrams - common) for text in self._texts])
         for place, found in enumerate(self.found):
             if found is not None:
-                other.found[place] = Contained(0.0, -1)  # of common n-grams alone: long enough, and nowhere
+                other.found[place] = Contained(0.0, -1)  # long enough, though all n-grams are common
         return other
 
     def common_of(self, first: int, most: float) -> Templates | None:
-        """Return what :meth:`without_common` leaves out of the first so many texts; None if nothing."""
+        """Describe what :meth:`without_common` drops from the texts before place *first*; None if nothing."""
         texts = [text.ngrams for text in self._texts[:first]]
         common = {ngram: self._seen[ngram] for own in texts for ngram in own if self._seen[ngram] > most}
         if not common:
@@ -143,7 +143,7 @@ class Containment:
         return Templates(len(common), sum(not own.isdisjoint(common) for own in texts), commonest, often)
 
     def same_words(self, place: int, example: str) -> str:
-        """The longest stretch of a text's words whose n-grams are all looked for, and stand in an example."""
+        """Return the longest stretch of a text's words whose n-grams all stand in an example."""
         text = self._texts[place]
         there = text.ngrams & set(ngrams_of(words_of(example), text.order))
         best, start = (0, 0), 0
@@ -166,13 +166,13 @@ class AuditSettings(Settings):
     """Thresholds of an audit."""
 
     order: int = Field(8, ge=4)
-    """Words of an n-gram; a shorter text is one n-gram, and one of fewer than 4 words is not looked for."""
+    """Words of an n-gram; a shorter text is one n-gram, and texts of fewer than 4 words are not looked for."""
     contained: float = 0.95
-    """Share of n-grams from which on a text is contained, of all and of those that are no template's."""
+    """Share from which on a text is contained: both of all n-grams, and of the n-grams outside templates."""
     nearly: float = 0.5
-    """Share, of the n-grams that are no template's, from which on it is nearly contained."""
+    """Share of the n-grams outside templates from which on a text is nearly contained."""
     cosine: float = Field(0.97, ge=-1, le=1, allow_inf_nan=False)
-    """Cosine of embeddings from which on an item is alike in meaning."""
+    """Cosine of embeddings from which on an item and an example are alike in meaning."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -183,14 +183,14 @@ class AuditSettings(Settings):
 
 @dataclass(frozen=True)
 class SameText:
-    """The training example that has most of an item's words."""
+    """The training example that contains most of an item's words."""
 
     part: Part
-    """The text that was looked for: the whole item, or its prompt alone, whichever is contained more."""
+    """The whole item, or its prompt alone if the example contains a greater share of the prompt."""
     share: float
-    """Share of its n-grams that the example has; if it is not contained, of those that are no template's."""
+    """Share of n-grams that the example has: of all if the item is contained, else of those outside templates."""
     words: str
-    """The longest stretch of words that both have, normalised."""
+    """The longest common stretch of words, normalised."""
     row: int
     """Row number in the index."""
     example: Record
@@ -201,7 +201,7 @@ class SameMeaning:
     """The training example nearest in meaning to an item."""
 
     cosine: float
-    """Cosine of their embeddings."""
+    """Cosine of the embeddings."""
     row: int
     """Row number in the index."""
     example: Record
@@ -214,9 +214,9 @@ class Audited:
     item: Record
     verdict: Verdict
     text: SameText | None
-    """None where no n-gram of it was found, or it is too short."""
+    """None if no n-gram of the item was found, or the item is too short."""
     meaning: SameMeaning | None
-    """None where the index holds no embeddings, or more than half of the text is unknown to the encoder."""
+    """None if the index holds no embeddings, or more than half of the item's text is unknown to the encoder."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -226,12 +226,12 @@ class AuditResult(Answer):
     items: tuple[Audited, ...]
     settings: AuditSettings
     encoder: str | None
-    """The encoder that compared meanings; None if the index holds no embeddings and words alone were compared."""
+    """The encoder that compared meanings; None if the index holds no embeddings, so that only words were compared."""
     provenance: Provenance
     templates: Templates | None = None
-    """Stretches of words of the items that told nothing, as too many training examples have them."""
+    """Word stretches of the items that were ignored, because too many training examples have them."""
     not_judged: int = 0
-    """Items not judged by meaning, as more than half of their text, or of all examples', is unknown to the encoder."""
+    """Items not judged by meaning: the encoder knows less than half of the text, or of every example's text."""
     kind: ClassVar[str] = "audit"
 
     def _records(self) -> Iterator[dict[str, Any]]:
@@ -251,7 +251,7 @@ class AuditResult(Answer):
             }
 
     def count(self, verdict: Verdict) -> int:
-        """Number of items with a verdict."""
+        """Return the number of items with a verdict."""
         return sum(item.verdict == verdict for item in self.items)
 
     @property
@@ -270,23 +270,23 @@ def audit(
 ) -> AuditResult:
     """Look for evaluation items in the training data, by words and by meaning.
 
-    By words: the greatest share of the item's different word 8-grams that one training example has, of the whole item
-    (prompt and response) or of its prompt alone; any case, without punctuation. An item whose words all stand there
-    between other signs that bear meaning, such as `<` for `>`, is nearly contained. N-grams of templates and system
-    prompts, which stand in more than 10 different examples and 0.5 % of all, tell nothing: an item is contained if the
-    same example has most of its other n-grams too, or all of it. (Equal examples count once there, and so do the parts
-    of a record.) By meaning: the greatest cosine of embeddings, of the index's own sentence encoder if it has one; no
-    texts of which more than half is unknown to it, as they look alike. All training examples are compared.
+    By words: the greatest share of different word 8-grams, of the whole item (prompt and response) or of its prompt
+    alone, that one training example has; case and punctuation do not count. An item is only nearly contained if all its
+    words stand there with different signs that carry meaning, such as `<` for `>`. N-grams of templates and system
+    prompts, which stand in more than 10 different examples and in more than 0.5 % of all, are ignored: an item is
+    contained only if the same example has most of its other n-grams too, or all of it. (Equal examples count once, and
+    so do the parts of a record.) By meaning: the greatest cosine of embeddings, if the index has a sentence encoder;
+    texts that are mostly unknown to the encoder are left out. All training examples are compared.
 
     Args:
         index: the index of the training data; or its path.
         items: evaluation items, with their reference answers.
-        where: a filter; only training examples that fulfil it are looked at.
-        settings: thresholds, or a dict of some of them.
+        where: a filter; only training examples that match it are searched.
+        settings: thresholds, as settings or a dict.
         progress: called with the number of training examples that were read.
 
     Raises:
-        ConfigError: no item, no training example, or a bad filter or threshold.
+        ConfigError: no item, no matching training example, or an invalid filter or threshold.
 
     Example:
         >>> found = airrep.audit(index, train[:2])
@@ -314,7 +314,7 @@ def audit(
 def _verdict(text: SameText | None, found: _Found, meaning: SameMeaning | None, settings: AuditSettings) -> Verdict:
     if found == "contained":
         return "contained"
-    if text is not None and text.share >= settings.nearly:  # all of a few n-grams that no template has is not all
+    if text is not None and text.share >= settings.nearly:  # 1 too: rare n-grams only
         return "nearly contained"
     if meaning is not None and meaning.cosine >= settings.cosine - ALIKE:
         return "alike in meaning"
@@ -322,7 +322,7 @@ def _verdict(text: SameText | None, found: _Found, meaning: SameMeaning | None, 
 
 
 class _Looking:
-    """Looks for items by their words: the whole items, then their prompts, in the kept examples of an index."""
+    """Search the kept examples of an index for the words of the items, then for the words of their prompts."""
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class _Looking:
         progress: OnProgress | None,
     ) -> None:
         self._index, self._count, self._settings = index, len(items), settings
-        # A prompt alone tells if it is long enough; short ones, such as "Is it true?", are many items'.
+        # A prompt alone must be long enough: many items share short prompts, such as "Is it true?".
         prompts = [item.prompt if len(words_of(item.prompt)) >= settings.order else "" for item in items]
         self._all = Containment([*map(_whole, items), *prompts], settings.order)
         count = int(keep.sum())
@@ -341,16 +341,16 @@ class _Looking:
         for row, example in kept_examples(index, keep):
             self._all.see([Seen(row, _whole(example), keys.of(example))])
             on_rows(1)
-        # What stands in many examples, such as "answer with yes or no", would make items of one template look alike.
+        # Phrases of many examples, such as "answer with yes or no", would make items of one template look contained.
         self._rare = self._all.without_common(most_of_texts(count))
         self._rare.see(Seen(row, _whole(example)) for row, example in kept_examples(index, keep))
         self.templates = self._all.common_of(len(items), most_of_texts(count))
 
     def same_text(self, place: int) -> tuple[SameText | None, _Found]:
-        """The example with most of an item's words, and what they tell by themselves."""
+        """Return the example with most of an item's words, and the finding by words alone."""
         rare, prompt = self._rare, place + self._count
         if 0 < rare.size(prompt) < min(self._settings.order, self._all.size(prompt)):
-            rare.found[prompt] = None  # a short question after a long system prompt is as one without it
+            rare.found[prompt] = None  # a short question after a long system prompt is too short
         contained = self._contained(place), self._contained(prompt)
         if contained != (None, None):
             return self._most_of(self._all, place, *contained), "contained"
@@ -358,7 +358,7 @@ class _Looking:
         return some, "too short" if rare.found[place] is None else "not contained"
 
     def _contained(self, place: int) -> Contained | None:
-        """The example that has all of a text, with the same signs, or enough of it and of what no template has."""
+        """Return the example that has all of a text, with the same signs, or enough of all and of the rare n-grams."""
         best = self._all.found[place]
         if best is None or best.share < self._settings.contained:
             return None
@@ -375,7 +375,7 @@ class _Looking:
     def _most_of(
         self, looked: Containment, place: int, whole: Contained | None, prompt: Contained | None
     ) -> SameText | None:
-        """Return what has most of an item, or of its prompt if that is more; None where nothing has any of it."""
+        """Return the example with most of an item, or of its prompt if that share is greater; None without any."""
         alone = prompt is not None and (whole is None or prompt.share > whole.share)
         best = prompt if alone else whole
         if best is None or best.row < 0:

@@ -33,7 +33,7 @@ Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _TOLD = ("kind", "value", "reason", "row")
 _Reason: TypeAlias = tuple[int, float, str] | tuple[int, float, str, int]
-"""Place, value, reason, and perhaps the place of another example."""
+"""Place, value and reason; for some kinds also the place of another example."""
 REASONS = "dropped_for"
 """Field of a dropped example with the reasons."""
 _Share: TypeAlias = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
@@ -42,22 +42,22 @@ KEEP, DROP = LISTS = "keep.jsonl", "drop.jsonl"
 
 
 class CleanSettings(Settings):
-    """Thresholds of what is found; the defaults were measured (docs/answers.md)."""
+    """Thresholds of the findings; the defaults were measured (docs/answers.md)."""
 
     neighbours: int = Field(10, ge=2)
-    """Nearest prompts that are looked at."""
+    """Number of nearest prompts that vote on labels and that answers are compared with."""
     own_share: _Share = 0.2
     """A label is doubted if at most this share of the neighbours' votes is for it, and half or more for another."""
     disagreement: _Deviations = 4.0
-    """Robust deviations from which on an answer disagrees with those of its nearest prompts."""
+    """Robust deviations from which on an answer disagrees with the answers to its nearest prompts."""
     duplicate: _Share = 0.8
     """Jaccard similarity of word 3-grams, without those of templates, from which on an example repeats another.
 
-    Examples of the same words but other signs that bear meaning repeat none."""
+    Examples of the same words with different signs that carry meaning do not repeat each other."""
     outlier: _Deviations = 5.0
     """Robust deviations from which on an example is far from all others."""
     outlier_neighbours: int = Field(20, ge=2)
-    """Nearest examples that count for that: as many odd ones of one kind would pass as each other's company."""
+    """Number of nearest examples that decide on outliers: as many similar outliers would not be found."""
     harmed: _Share = 0.5
     """Share of the queries from which on an example harms many."""
 
@@ -68,16 +68,16 @@ class ExampleFinding:
 
     kind: Kind
     value: float
-    """By kind: share of votes for its own label; deviations; similarity; deviations; share of the queries harmed."""
+    """By kind: share of votes for the own label; deviations; similarity; deviations; share of the queries harmed."""
     reason: str
     """The reason in words."""
     row: int
     """Row number in the index."""
     example: Record
     other_row: int | None = None
-    """Row of the example that a duplicate repeats; of the nearest prompt's, for an answer; None for other kinds."""
+    """Row of the example that a duplicate repeats, or that has the nearest prompt to an answer's; else None."""
     other: Record | None = None
-    """That example."""
+    """The example of :attr:`other_row`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,7 +86,7 @@ class CleanResult(Answer):
 
     findings: tuple[ExampleFinding, ...]
     examples: int
-    """How many were looked at."""
+    """Number of examples that were checked."""
     checked: tuple[Kind, ...]
     skipped: dict[str, str]
     """Kinds that could not be checked, and why."""
@@ -94,13 +94,13 @@ class CleanResult(Answer):
     encoder: str
     """The encoder that compared prompts and answers."""
     where: str | None
-    """The filter that chose the examples."""
+    """Filter that chose the examples; None for all."""
     provenance: Provenance
     templates: Templates | None = None
-    """Stretches of words that made no duplicates, as too many examples have them; None without any."""
+    """Word stretches that did not count as duplicates, because too many examples have them; None without any."""
     not_judged: dict[str, int] = field(default_factory=dict)
-    """By kind the examples left out, as more than half of their text is unknown to the encoder; only kinds with
-    some."""
+    """Examples left out, by kind, because more than half of their text is unknown to the encoder; kinds without any
+    are missing."""
     kind: ClassVar[str] = "clean"
     columns = (*_TOLD, *FIELDS)
 
@@ -118,9 +118,9 @@ class CleanResult(Answer):
         return sum(finding.kind == kind for finding in self.findings)
 
     def dropped(self, kinds: Sequence[str] | None = None) -> dict[int, list[ExampleFinding]]:
-        """Rows to drop and the findings why, rows ascending: those of some kinds, of all if None.
+        """Return the rows to drop, ascending, with their findings of some kinds, or of all kinds if None.
 
-        Of copies one stays: rather one without another finding than a bad one.
+        One of several copies stays: a copy without other findings, if there is one.
         """
         chosen = checked_kinds(KINDS if kinds is None else kinds, KINDS)
         wrong = {finding.row for finding in self.findings if finding.kind != "duplicate"}
@@ -131,7 +131,7 @@ class CleanResult(Answer):
             if finding.kind not in chosen:
                 continue
             if first and stays.setdefault(finding.other_row, finding.row) == finding.row:
-                finding = _turned(finding)  # what it repeats is dropped in its place
+                finding = _turned(finding)  # drop the example that it repeats instead
             reasons[finding.row].append(finding)
         return dict(sorted(reasons.items()))
 
@@ -140,12 +140,12 @@ class CleanResult(Answer):
     ) -> tuple[Path, Path]:
         """Write the examples to keep, and those to drop, as ``keep.jsonl`` and ``drop.jsonl`` in a new folder.
 
-        Both read back as training examples; those dropped have their reasons under ``dropped_for``. With *replace* the
-        folder may be there, if it holds nothing but such files. Findings of *kinds* alone are acted on, of all if None
-        (:meth:`dropped`).
+        Both files can be read as training data; dropped examples have their reasons under ``dropped_for``. With
+        *replace* the folder may exist, if it holds only such files. Only findings of *kinds* drop examples, of all
+        kinds if None (:meth:`dropped`).
 
-        ArtifactError: the folder exists, or it cannot be written. ConfigError: the index is not the one that was looked
-        at, or it was changed since; or an unknown kind.
+        ArtifactError: the folder exists, or cannot be written. ConfigError: the index is not the one that was checked,
+        or has changed since; or an unknown kind.
         """
         folder = Path(out)
         check_new_folder(folder, LISTS if replace else ())
@@ -180,26 +180,26 @@ def clean(
     settings: CleanSettings | Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
 ) -> CleanResult:
-    """Find training examples with likely wrong labels or answers, repeats, outliers, and those that harm many queries.
+    """Find training examples with likely wrong labels or answers, repeats, outliers, and examples that harm queries.
 
-    Nothing is changed: findings are reasons to look, and how often they are right depends on the data. What is common
-    to many texts, such as a system prompt, makes no duplicates, and parts of one record are none of each other. Texts
-    of which more than half is unknown to the encoder look alike to it: they get no label, answer or outlier finding.
+    Nothing is changed: findings are reasons to look, and how often they are right depends on the data. Text that many
+    examples share, such as a system prompt, does not make them duplicates; neither does being parts of one record. If
+    more than half of a text is unknown to the encoder, it gets no finding of kind label, answer or outlier.
 
     Args:
-        index: the index whose examples are looked at; or its path.
-        queries: what the data should help with; needed to find what harms many.
-        better: better answers to the queries' prompts: then what taught many of the queries' answers in their place is
-            harmful.
-        kinds: what to look for; one kind, or several.
-        label: the field of the label; ``"response"`` where answers are labels themselves.
-        where: a filter; only examples that fulfil it are looked at, and are neighbours.
-        encoder: sentence encoder that tells how near texts are; ``"static"`` needs no torch.
-        settings: thresholds, or a dict of some of them.
+        index: the index whose examples are checked; or its path.
+        queries: examples that the data should help with; needed to find harmful examples.
+        better: better answers to the queries' prompts. Then examples are harmful that taught many of the queries'
+            answers instead of the better ones.
+        kinds: kinds of findings to look for; one kind, or several.
+        label: the field of the label; ``"response"`` if the answers are labels.
+        where: a filter; only examples that match it are checked, and count as neighbours.
+        encoder: sentence encoder that measures how near texts are; ``"static"`` needs no torch.
+        settings: thresholds, as settings or a dict.
         progress: called with the number of encoded examples.
 
     Raises:
-        ConfigError: an unknown kind or field, or a bad filter or threshold.
+        ConfigError: an unknown kind or field, an invalid filter or threshold, or better answers without queries.
 
     Example:
         >>> found = airrep.clean(index, kinds=["duplicate"])
@@ -226,7 +226,7 @@ def clean(
 
 
 def _turned(finding: ExampleFinding) -> ExampleFinding:
-    """A duplicate's finding as one of the example that it repeats."""
+    """Turn a duplicate's finding into a finding on the example that it repeats."""
     assert finding.other_row is not None
     assert finding.other is not None
     reason = f"is repeated by '{finding.example.id}', which stays, as it has no finding"
@@ -235,7 +235,7 @@ def _turned(finding: ExampleFinding) -> ExampleFinding:
 
 
 def checked_kinds(kinds: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """Kinds that are asked for, as a list; ConfigError for none, and for one that is not known."""
+    """Return the requested kinds as a list; ConfigError if there is none, or one is unknown."""
     kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
     unknown = next((kind for kind in kinds if kind not in known), None)
     if unknown is not None or not kinds:
@@ -246,17 +246,17 @@ def checked_kinds(kinds: Sequence[str] | None, known: Sequence[str]) -> list[str
 
 
 class _Encoded(NamedTuple):
-    """One view of the kept examples."""
+    """Embeddings of one view of the kept examples."""
 
     units: np.ndarray
-    """Their embeddings, of unit length."""
+    """Embeddings of unit length."""
     known: Mask
-    """True if half of the text or more is known to the encoder."""
+    """True if at least half of the text is known to the encoder."""
 
 
 @dataclass(eq=False)
 class _Looking:
-    """Looks at the kept examples of an index; what several kinds need is worked out once."""
+    """Search of the kept examples of an index; values that several kinds need are computed once."""
 
     _index: Index
     _keep: Mask
@@ -267,16 +267,16 @@ class _Looking:
     _progress: OnProgress | None
     _last_near: tuple[Rows, Neighbours] | None = None
     templates: Templates | None = None
-    """The templates that :meth:`look` found, once it has looked for duplicates."""
+    """Templates that :meth:`look` found when it looked for duplicates."""
     not_judged: dict[str, int] = field(default_factory=dict)
-    """By kind the examples that :meth:`look` left out as unknown to the encoder."""
+    """Number of examples, by kind, that :meth:`look` left out because the encoder does not know their words."""
 
     @cached_property
     def _rows(self) -> Rows:
         return np.flatnonzero(self._keep)
 
     def cannot(self, kind: Kind) -> str:
-        """Why a kind cannot be checked; empty if it can."""
+        """Say why a kind cannot be checked; empty if it can."""
         if kind in ("duplicate", "harmful"):
             return "there are no queries" if kind == "harmful" and self._question is None else ""
         outlier = kind == "outlier"
@@ -290,7 +290,7 @@ class _Looking:
         return told if known < least else ""
 
     def look(self, kind: Kind) -> list[ExampleFinding]:
-        """All findings of a kind, the strongest first."""
+        """Return all findings of a kind, the strongest first."""
         looks: dict[Kind, Callable[[], Iterator[_Reason]]] = {
             "label": self._wrong_labels,
             "answer": self._wrong_answers,
@@ -332,19 +332,19 @@ class _Looking:
         return _Encoded(unit_rows(features), ~unknown)
 
     def _known(self, kind: Kind) -> Rows:
-        """Places of the examples that a kind can be looked for among: texts unknown to the encoder look alike to it."""
+        """Return places of the examples that a kind can be judged on: the encoder knows at least half of their text."""
         known = self._prompts.known if kind == "label" else self._prompts.known & self._responses.known
         return np.flatnonzero(known)
 
     def _judged(self, kind: Kind) -> Rows:
-        """Return the same, and take note of how many are left out."""
+        """Return :meth:`_known`, and note how many examples are left out."""
         places = self._known(kind)
         if len(places) < len(self._rows):
             self.not_judged[kind] = len(self._rows) - len(places)
         return places
 
     def _near(self, places: Rows) -> Neighbours:
-        """Nearest prompts, among those of some places alone."""
+        """Find the nearest prompts among the examples at *places*."""
         if self._last_near is None or not np.array_equal(self._last_near[0], places):
             self._last_near = places, Neighbours.of(self._prompts.units[places], self._settings.neighbours)
         return self._last_near[1]
@@ -399,7 +399,7 @@ class _Looking:
 
 
 def _above(values: np.ndarray, threshold: float) -> list[int]:
-    """Places of values at or above a threshold to rounding, the greatest first; ties by place."""
+    """Return places of values at or above a threshold, up to rounding, the greatest first; ties by place."""
     order = descending(values)
     places: list[int] = order[reaches(values[order], threshold)].tolist()
     return places

@@ -188,7 +188,7 @@ class Encoder(ABC):
         return self._unknown_shares(texts)
 
     def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
-        """Share of each text that the vocabulary lacks, ``(texts,)``; 0 if it is not known."""
+        """Return the share of each text that the vocabulary lacks, ``(texts,)``; 0 if that is not known."""
         return np.zeros(len(texts))
 
     def save(

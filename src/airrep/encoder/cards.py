@@ -32,7 +32,7 @@ class Card:
 
 
 def read_card(folder: Path) -> Card:
-    """Read ``airrep.json``, or return the defaults where there is none; refuses fields of a wrong type."""
+    """Read ``airrep.json``, or return the defaults if it is missing (DataError: a field has a wrong type)."""
     path = folder / CARD
     if not path.exists():
         return Card()
@@ -175,7 +175,7 @@ def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str
 
 
 def counts_prompt(folder: Path) -> bool:
-    """True if the mean over tokens includes the prompt's tokens, as in nearly all models."""
+    """Return True if the mean over tokens includes the prompt's tokens, as in nearly all models."""
     configs = (read_json(path) for path in folder.glob("*/config.json"))
     return all(config.get("include_prompt", True) for config in configs)
 

@@ -154,12 +154,12 @@ def _is_packable(transformer: Path) -> bool:
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
-    """True if a configuration describes the BERT that ``networks/bert.py`` computes, apart from its sizes."""
+    """Return True if a configuration describes the BERT of ``networks/bert.py``, of any size."""
     return all(config.get(key, value) == value for key, value in _BERT_ONLY.items())
 
 
 def _is_mean(pooling: Path) -> bool:
-    """True if a pooling module takes the mean over tokens and nothing else."""
+    """Return True if a pooling module takes the mean over tokens and nothing else."""
     config = read_json(pooling / "config.json")
     mode = config.get("pooling_mode")
     if mode is None:
@@ -169,14 +169,14 @@ def _is_mean(pooling: Path) -> bool:
 
 
 def _is_linear(dense: Path) -> bool:
-    """True if a dense module is a plain linear map."""
+    """Return True if a dense module is a plain linear map."""
     config = read_json(dense / "config.json")
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
     return activation == "Identity" and not config.get("use_residual")
 
 
 def _reads_sentence(head: Path) -> bool:
-    """True if a module after the mean maps the sentence's features, not the tokens'."""
+    """Return True if a module after the mean maps the sentence's features, not the tokens'."""
     config = read_optional(head / "config.json")
     names = {config.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
     return names == {"sentence_embedding"}

@@ -181,7 +181,7 @@ class Classification:
         )
 
     def _facts(self) -> dict[str, Any]:
-        """Facts on all rows."""
+        """Return facts on all rows."""
         pool = self._pools[0]
         asked = Counter(value for value in self._wanted if value is not None)
         train = Counter(value for row in pool.order.tolist() if (value := pool.values[row]) is not None)

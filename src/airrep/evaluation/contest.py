@@ -29,7 +29,7 @@ Pick: TypeAlias = tuple[str, int, Rows]
 
 
 class SelectSettings(Settings):
-    """Settings of the evaluation by data selection; the defaults are the paper's where it names a value."""
+    """Settings of the evaluation by data selection; defaults are the paper's values if it names any."""
 
     count: int = Field(default=1000, ge=1)
     """Training examples selected for each task."""
@@ -94,7 +94,7 @@ class Contest:
     def __init__(self, indexes: Named, queries: Corpus, selecting: Corpus | None, settings: SelectSettings) -> None:
         """Read the texts of the indexes, of the queries to answer, and of the queries to select by (None: the same).
 
-        ConfigError: no index, a bad filter, no such field, or fewer examples than are to be selected. DataError: two
+        ConfigError: no index, a bad filter, no such field, or too few examples to select from. DataError: two
         rows of one name, other examples in some index, a query without task, or a task without queries to select by.
         """
         if not indexes:
@@ -140,7 +140,7 @@ class Contest:
         return {**corpora, "pool": self._pool.fingerprint, **settings}
 
     def facts(self) -> dict[str, Any]:
-        """Facts on all rows, as JSON values; ``clusters`` is the task of each query."""
+        """Return facts on all rows, as JSON values; ``clusters`` is the task of each query."""
         sizes = {
             task: {"queries": len(rows), "selecting": len(self._selecting_rows[task])}
             for task, rows in self.rows.items()

@@ -72,7 +72,7 @@ class Diagnosis(Kept):
         return f"{causes}, {counts['unknown']} unknown. Begin with {first.name} ({first.about}): {first.advice}"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         found = [one.to_dict() for one in self.findings]
         return {"sentence": self.sentence, "facts": dict(self.facts), "command": self.command, "findings": found}
 
@@ -151,7 +151,7 @@ def seconds_of_fine_tunes(folders: Sequence[str | Path]) -> float | None:
 
 
 class IndexScores:
-    """Scores of one index on some labelled instances."""
+    """Scores of one index on labelled instances."""
 
     def __init__(self, index: Index, instances: Sequence[LabelledInstance], pool: PoolLike | None, t: float) -> None:
         """Score all subsets; arguments and errors as for :func:`index_findings`."""

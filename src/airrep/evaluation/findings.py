@@ -39,7 +39,7 @@ PAGE = "docs/diagnosis.md"
 FALSE_DISCOVERIES = 0.05
 """Expected share of queries without signal among those that are reported with signal."""
 WANTED_ERROR = 0.025
-"""Standard error of the mean LDS that tells 0.05 from 0."""
+"""Standard error of the mean LDS at which 0.05 differs clearly from 0."""
 MOST_BY_CHANCE = 0.5
 """Share of the variance that chance alone explains, from which on a component proves nothing."""
 
@@ -67,7 +67,7 @@ class Finding:
         return f"{PAGE}#{self.anchor}"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object; numbers that are not known are null."""
+        """Return a JSON object; unknown numbers are null."""
         return {**vars(self), "values": jsonable(self.values), "advice": self.advice}
 
 
@@ -87,7 +87,7 @@ def find(
 
 
 class LabelStatistics:
-    """Statistics of some labelled instances, each computed once, on first use."""
+    """Statistics of labelled instances, each computed once, on first use."""
 
     def __init__(self, instances: Sequence[LabelledInstance], seconds: float | None = None) -> None:
         """Check the losses; arguments and errors as for :func:`airrep.evaluation.diagnosis.diagnose`."""
@@ -165,7 +165,7 @@ class LabelStatistics:
         return [found for one in self.instances if (found := common_factor(one.losses)) is not None]
 
     def summary(self) -> dict[str, Any]:
-        """Names and sizes of the instances, as JSON values."""
+        """Return names and sizes of the instances, as JSON values."""
         sizes = sorted({int(size) for one in self.instances for size in one.subsets.sizes})
         return {
             "instances": [one.name for one in self.instances],

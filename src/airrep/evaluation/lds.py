@@ -38,7 +38,7 @@ from airrep.scoring.pooling import CHANNELS, Pooling, PoolLike
 
 
 class RowFinder:
-    """Finds the examples of some instances in an index by their texts; the index is read once."""
+    """Finds the examples of instances in an index by their texts; the index is read once."""
 
     def __init__(self, index: Index, instances: Sequence[LabelledInstance]) -> None:
         self.index = index
@@ -52,7 +52,7 @@ class RowFinder:
                     rows.append(row)
 
     def score(self, instance: LabelledInstance, pool: PoolLike, asked: Asked | None = None) -> GroupScores:
-        """Group scores of an instance's subsets, ``(q, m)``, higher = more helpful; errors as in :meth:`subsets`."""
+        """Score an instance's subsets, ``(q, m)``, higher = more helpful; errors as in :meth:`subsets`."""
         asked = asked or self.index.ask(instance.queries)
         return group_scores(asked, self.subsets(instance), pool, examples=len(instance.train))
 

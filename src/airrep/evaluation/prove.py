@@ -77,9 +77,9 @@ def prove(
     """Fine-tune the target LM with and without some training examples, and say what that did to answers.
 
     A repeat has three fine-tunes with one seed: on a random context with the named rows and as many random rows, on the
-    same without the named rows, and on the same without the random rows. Random rows are as long as the named rows and,
-    if there are enough, from the same sources. The effect of the named rows must exceed that of other random rows
-    (:func:`effects_of`). After an interruption, or with more seeds, the same call resumes.
+    same without the named rows, and on the same without the random rows. Random rows are about as long as the named
+    rows and, if there are enough, from the same sources. The effect of the named rows must exceed that of other random
+    rows (:func:`effects_of`). After an interruption, or with more seeds, the same call resumes.
 
     Args:
         index: the index that holds the examples; or its path. Its scores are not used.

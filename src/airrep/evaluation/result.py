@@ -55,7 +55,7 @@ class Kept(Shown):
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object, without the request."""
+        """Return a JSON object, without the request."""
 
     @abstractmethod
     def _manifest(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Row:
         return int(np.isnan(self.per_query).sum())
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object, without the values per query."""
+        """Return a JSON object, without the values per query."""
         told = {name: value for name, value in vars(self).items() if name not in ("per_query", "difference")}
         gap, cost = (one and one._asdict() for one in (self.difference, self.cost))
         told |= {"minus_first": gap, "cost": cost, "dropped": self.dropped, "more": dict(self.more)}
@@ -161,7 +161,7 @@ class Row:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], per_query: np.ndarray) -> Self:
-        """The inverse of :meth:`to_dict`."""
+        """Make a row from :meth:`to_dict`'s object and its values per query."""
         gap, cost = value["minus_first"], value["cost"]
         return cls(
             **{name: value[name] for name in ("name", "method", "pool", "temperature", "value", "caution", "more")},
@@ -248,7 +248,7 @@ class Evaluation(Kept):
         return not self.facts.get("failed")
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object, without values per query and matrices."""
+        """Return a JSON object, without values per query and matrices."""
         own = {name: getattr(self, name) for name in ("measure", "subject", "ceiling", "command")}
         kept = {"facts": dict(self.facts), "tags": dict(self.tags), "query_count": len(self.queries)}
         return {**own, **kept, "rows": [row.to_dict() for row in self.rows]}

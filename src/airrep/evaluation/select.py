@@ -145,7 +145,7 @@ class AnswerFiles:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder  # made with the first answers
+        self._folder = folder  # the first answers make it
 
     def read(self, choice: Choice) -> list[str] | None:
         """Return the answers, or None if there is no complete file of them."""

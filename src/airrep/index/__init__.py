@@ -1,8 +1,8 @@
 """Features on disk: build an index, change it, ask it.
 
-building   Build an index, or go on with an unfinished one.
-contrast   Questions: queries, with the better answer to each if there is one.
-editing    Appending to an index, deleting from it, compacting it.
+building   Build an index, or continue an unfinished build.
+contrast   Questions: queries, with a better answer to each if there is one.
+editing    Append to an index, delete from it, compact it.
 encoding   Encode and write the shards that an index still lacks, its manifest last.
 export     Export of an index to a file for other tools.
 index      An index on disk: opened as memory maps, asked for scores.
@@ -10,6 +10,6 @@ results/   Results of asking an index: written, read, with method, pool, sign, u
 rows       Rows of an index on disk: shards, examples, filters, ids, groups.
 selection  Pick training data from an index: by rank or weight, diverse, within quotas, budgets.
 shards     Shards: immutable pieces of an index on disk, and their blocks.
-sharing    An index that several machines make: build parts, join them.
-why        Why a hit scores so: its channels, and the words of both texts.
+sharing    Build an index on several machines: build parts, then join them.
+why        Why a hit has its score: its channels, and the words of both texts.
 """

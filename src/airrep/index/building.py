@@ -1,4 +1,4 @@
-"""Build an index, or go on with an unfinished one."""
+"""Build an index, or continue an unfinished build."""
 
 import logging
 import shutil
@@ -30,8 +30,8 @@ from airrep.runtime.stage import Stage
 _log = logging.getLogger(__name__)
 
 SHARD_ROWS, LARGEST, SHARDS = 4096, 32768, 12
-"""Fewest and most examples in one shard, a power of 2; between them as many as leave so many shards or more. A question
-would spend most of its time between many small shards, and an interruption loses at most one shard of work."""
+"""Least and greatest number of examples in a shard, and fewest shards of an index between them. Many small shards slow
+queries down, while an interruption loses at most one shard of work."""
 
 
 def build_index(
@@ -50,8 +50,8 @@ def build_index(
     """Encode a training corpus into an index directory.
 
     The directory appears under its name when it is whole. An interrupted build resumes from its finished shards
-    when it is run again, and gives the same bytes as an undisturbed one. An index that is there already and was
-    made in the same way from the same corpus is returned as it is.
+    when it is run again, and gives the same bytes as an uninterrupted build. An existing index that was made in the
+    same way from the same corpus is returned as it is.
 
     Args:
         train: the training data: a path, a corpus, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, a
@@ -63,18 +63,18 @@ def build_index(
             name an LM, ``lm-warm`` where they also name one after a warm-up, or the encoder alone where they name one.
         settings: settings of the method, unless it is an attributor; or of the recipe's channels.
         skip_invalid: leave out examples that the method's language model cannot read; otherwise they are an error.
-        shard_rows: examples in one shard, which an interruption can lose; None for a power of 2 from 4,096 to 32,768 of
-            which there are 12 or more.
-        replace: replace an index that is there and differs.
+        shard_rows: examples in one shard, which an interruption can lose; None for a power of 2 from 4,096 to 32,768
+            that leaves 12 shards or more.
+        replace: replace an existing index that differs.
         progress: called with the number of finished rows.
         engine: where shards are encoded, on one thread each, with the same bytes on every engine: ``"local"``,
             ``"ray"`` or an engine; if None in this process, on all threads.
 
     Raises:
-        ConfigError: no such method or setting, or a method of one's own that makes no features of all examples.
-        DataError: the corpus is empty, or gives features that are not finite.
-        TrainingError: workers of the engine fail again and again.
-        ArtifactError: something else is there, another process is writing there, or it cannot be written.
+        ConfigError: no such method or setting, or a method of your own that does not make features of all examples.
+        DataError: the corpus is empty, or a feature is not finite.
+        TrainingError: workers of the engine fail in every attempt.
+        ArtifactError: *out* holds something else, another process is writing there, or it cannot be written.
 
     Example:
         >>> made = airrep.build_index("train.jsonl", "runs/words", method="tfidf")
@@ -97,7 +97,7 @@ def build_index(
 
 
 def _write(stage: Stage, plan: "BuildPlan", train: Corpus, shard_rows: int, **how: Any) -> None:
-    """Write what a method has learnt, then the shards, and seal them; goes on where it was stopped."""
+    """Write the learnt state, then the shards, and seal the index; continue an interrupted build."""
     with stage.making() as partial:
         (partial / "shards").mkdir(exist_ok=True)
         append_cost(partial, FIT, plan.fit, examples=len(train))
@@ -113,7 +113,7 @@ def checked(
     skip_invalid: bool,
     recipe: RecipeLike | None = None,
 ) -> tuple[Attributor, Corpus, int]:
-    """Attributor, corpus and rows of a shard of a build; arguments and errors as for :func:`build_index`."""
+    """Check arguments of :func:`build_index`; return attributor, corpus and rows of a shard. Same errors."""
     train = as_corpus(train)
     if isinstance(method, Attributor) and settings is not None:
         raise ConfigError("settings: this attributor has its own settings. Remove settings, or give a method by name.")
@@ -135,31 +135,31 @@ def checked(
 
 
 def _rows_of_shard(examples: int) -> int:
-    """Examples in one shard of so many, where nobody says."""
+    """Return the default number of examples in a shard."""
     wanted = min(LARGEST, max(SHARD_ROWS, examples // SHARDS))
     return 1 << wanted.bit_length() - 1
 
 
 def index_stage(path: Path, request: Mapping[str, Any], replace: bool) -> Stage:
-    """The making of an index that answers a request."""
+    """Return the stage that makes an index for a request."""
     return Stage(
         path, KIND, "an index made", request, replace, has_shards, "an unfinished index of other data or settings"
     )
 
 
 LEAST_LIKENESS = 0.98
-"""Cosine, or rank correlation, with float32 from which on gradients in bfloat16 are good enough."""
+"""Least cosine, or rank correlation, of bfloat16 gradients with float32 for which bfloat16 is used."""
 
 
 def planned(method: Attributor, train: Corpus, shard_rows: int, progress: OnProgress | None) -> "BuildPlan":
-    """The plan of an index whose method learns from its corpus; in float32 where bfloat16 moves gradients too far."""
+    """Let a method learn from its corpus, and plan its index; in float32 if bfloat16 changes gradients too much."""
     half = "bfloat16" in method.execution.values()
     method, noise = _steadied(method, train) if half else (method, {})
     return BuildPlan(method, train, shard_rows, fit(method, train, progress), noise)
 
 
 def _steadied(method: Attributor, train: Corpus) -> tuple[Attributor, Mapping[str, float]]:
-    """The method, or the same in float32 where bfloat16 moves what it reads too far; and how far it does."""
+    """Return the method, or a float32 copy if bfloat16 changes gradients too much; and the measured likeness."""
     noise = method.float_noise(train)
     if not noise or min(noise.values()) >= LEAST_LIKENESS:
         return method, noise
@@ -176,7 +176,7 @@ def _steadied(method: Attributor, train: Corpus) -> tuple[Attributor, Mapping[st
 
 
 def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> MeasuredCost:
-    """Let a method learn from the corpus; its model is loaded before, so that loading does not count."""
+    """Let a method learn from the corpus; return the cost, without that of loading the model."""
     attributor.load()
     with measuring(device_in_use(attributor.settings)) as meter:
         fit_method(attributor, train, progress)
@@ -185,7 +185,7 @@ def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> M
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """Attributor and corpus of an index that is to be built."""
+    """Attributor and corpus of an index to build."""
 
     attributor: Attributor
     train: Corpus
@@ -199,7 +199,7 @@ class BuildPlan:
     def request(self) -> dict[str, Any]:
         """The JSON object that decides the bytes of the index; equal requests give equal indexes.
 
-        Errors name the first difference: the corpus comes before the attributor, which differs too if it learnt there.
+        Errors name the first difference: the corpus comes before the attributor, which differs too if it learnt.
         """
         return {
             "method": self.attributor.name,
@@ -212,7 +212,7 @@ class BuildPlan:
 
     @property
     def lineage(self) -> dict[str, Any]:
-        """Fields of the manifest that tell where the index comes from."""
+        """Fields of the manifest on the origin of the index."""
         attributor = self.attributor
         return {
             "request": self.request,
@@ -229,12 +229,12 @@ class BuildPlan:
 
 
 def has_shards(partial: Path) -> bool:
-    """Tell whether an unfinished directory has a shard that is worth keeping."""
+    """Return whether an unfinished directory has a shard worth keeping."""
     return any((partial / "shards").glob("*/" + SHARD))
 
 
 def save_state(folder: Path, attributor: Attributor) -> None:
-    """Write what a method learnt into ``state/``, where it learnt something."""
+    """Write what a method learnt into ``state/``, if it learnt something."""
     state = folder / "state"
     with writing(state):
         shutil.rmtree(state, ignore_errors=True)  # an interrupted build may have left part of it

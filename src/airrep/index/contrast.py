@@ -1,4 +1,4 @@
-"""Questions: queries, with the better answer to each if there is one."""
+"""Questions: queries, with a better answer to each if there is one."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,19 +24,19 @@ RANKED = "score for the answer minus score for the better answer, times the sum 
 AGAINST_SIGN = "above 0 = teaches the answer in place of the better one"
 TOWARDS_SIGN = "above 0 = teaches the better answer in place of the other"
 FIELD_PARTS = 60
-"""Characters of a text that is shown where it names no field."""
+"""Most characters of a text that an error shows if it is not the name of a field."""
 
 Numbers = TypeVar("Numbers", bound=np.ndarray)
 
 
 @dataclass(frozen=True)
 class Question:
-    """Queries that are asked about; with better answers, what teaches the one in place of the other.
+    """Queries, perhaps with better answers: then scores say what teaches an answer in place of the better one.
 
     With f the score for the prompt and the answer that the model gave, and f' that for the prompt and the better
     answer, a training example is ranked by its contrast (f − f')·(|f| + |f'|)
-    (:func:`airrep.scoring.contrast.contrast_scores`). Above 0 it pushes to the answer, below 0 to the better one.
-    Scores of groups are plain differences. Where an answer has a span, the better one has it in the same place.
+    (:func:`airrep.scoring.contrast.contrast_scores`). Above 0 it pushes to the answer, below 0 to the better answer.
+    Scores of groups are plain differences. If an answer has a span, the better answer has one in the same place.
     """
 
     queries: Sequence[Example]
@@ -50,9 +50,9 @@ class Question:
         options: Mapping[str, Any] | None = None,
         where: str = "queries",
     ) -> Self:
-        """The question that queries ask; *options* are of reading files and records.
+        """Make a question of queries; *options* say how files and records are read.
 
-        ConfigError: there are no queries; a query has no better answer, or one that reads as the answer does.
+        ConfigError: there are no queries; or a query lacks its better answer, or has one with the same text.
         """
         asked = as_examples(queries, where, options)
         if better is None:
@@ -70,11 +70,11 @@ class Question:
 
     @property
     def all(self) -> Sequence[Example]:
-        """The answers, then the better ones."""
+        """The answers, then the better answers."""
         return self.queries if self.better is None else [*self.queries, *self.better]
 
     def less_better(self, values: Numbers) -> Numbers:
-        """Values of :attr:`all`, those of the better answers taken from those of the answers; ``(q, …)``."""
+        """Subtract the better answers' values from the answers'; *values* are of :attr:`all`, the result ``(q, …)``."""
         if self.better is None:
             return values
         q = len(self.queries)
@@ -82,11 +82,11 @@ class Question:
         return less
 
     def ranked(self, asked: Asked, *, towards: bool = False) -> Asked:
-        """Return what examples are ranked by: scores, or contrasts.
+        """Return the scores, or contrasts, that examples are ranked by.
 
         Args:
-            asked: all of :attr:`all`.
-            towards: what teaches the better answers in place of the queries' comes first, not the reverse.
+            asked: the prepared queries of :attr:`all`.
+            towards: rank examples first that teach the better answers, not the queries' answers.
         """
         if self.better is None:
             return asked
@@ -94,7 +94,7 @@ class Question:
         return ContrastAsked(asked.chosen(slice(0, q)), asked.chosen(slice(q, None)), -1.0 if towards else 1.0)
 
     def told(self, provenance: Provenance, *, towards: bool = False, pooled: bool = False) -> Provenance:
-        """Provenance of scores of single examples, or of *pooled* ones, which says what they measure."""
+        """Add units and sign of contrasts to a provenance; *pooled* scores are those of groups."""
         if self.better is None:
             return provenance
         return replace(provenance, units=CONTRAST if pooled else RANKED, sign=TOWARDS_SIGN if towards else AGAINST_SIGN)
@@ -102,17 +102,17 @@ class Question:
     def reasons(
         self, reasons: Reasons, asked: Asked, place: int, hits: Sequence[Scored], *, tokens: bool = False
     ) -> list[Why]:
-        """Why hits of one query have their scores; of a contrast, what each channel gave to it.
+        """Explain the scores of one query's hits; for contrasts, give each channel's part.
 
         Args:
-            reasons: of the index.
-            asked: all of :attr:`all`.
+            reasons: the reasons of the index.
+            asked: the prepared queries of :attr:`all`.
             place: number of the query.
             hits: rows of the index, with their scores or contrasts.
-            tokens: tell pairs of words too; of a contrast those of the answer, with what the better one takes apart.
+            tokens: also give pairs of words; for contrasts, only pairs of the answer, the better answer being the rest.
 
         Raises:
-            ConfigError: as :meth:`Reasons.of`.
+            ConfigError: see :meth:`Reasons.of`.
         """
         of_answer = reasons.of(self.queries[place], asked, place, hits, tokens=tokens)
         if self.better is None:
@@ -122,7 +122,7 @@ class Question:
 
 
 def _less(why: Why, other: Why, hit: Scored) -> Why:
-    """The parts of a contrast by channel, which add up to it; and the words that the row shares with the answer."""
+    """Divide a contrast among channels, and give the words that the row shares with the answer."""
     parts = {name: part - other.channels[name] for name, part in why.channels.items()}
     difference = sum(parts.values())
     scale = hit.score / difference if difference else 0.0
@@ -133,14 +133,14 @@ def _less(why: Why, other: Why, hit: Scored) -> Why:
 
 
 def _scaled(tokens: WordScores, scale: float, given: Mapping[str, float], before: Mapping[str, float]) -> WordScores:
-    """Pairs of words of an answer as parts of a contrast; the rest has what the better answer takes."""
+    """Scale an answer's pairs of words to parts of a contrast; the rest includes the better answer's part."""
     scores = tuple(tuple(scale * part for part in row) for row in tokens.scores)
     rest = {name: given[name] - scale * (before[name] - tokens.rest[name]) for name in given}
     return WordScores(tokens.query, tokens.example, scores, rest)
 
 
 def answered(example: Example, response: str) -> Example:
-    """An example with another answer to its prompt, after the same messages."""
+    """Return an example with another answer to its prompt, after the same messages."""
     chat = example.sides[0].chat
     if chat is not None and "messages" in chat:
         asked = list(chat["messages"])[: chat.get("asked", -1)]
@@ -151,7 +151,7 @@ def answered(example: Example, response: str) -> Example:
 
 
 def _spanned_alike(answer: Example, better: Example) -> Example:
-    """A better answer, whose span, if the answer has one, is what stands in the place of that."""
+    """Give a better answer a span in the same place as the answer's, if the answer has a span."""
     if (answer.span is None) == (better.span is None):
         return better
     if answer.span is None:
@@ -169,7 +169,7 @@ def _spanned_alike(answer: Example, better: Example) -> Example:
 
 
 def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
-    """Better answers that a field of the queries holds, or that one text is."""
+    """Read better answers from a field of the queries, or use one text for all queries."""
     if any(better in example.metadata for example in asked):
         return [answered(example, _field(example, better)) for example in asked]
     as_examples(better, "better")  # refuses the name of a file
@@ -196,7 +196,7 @@ def _field(example: Example, name: str) -> str:
 
 
 def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Example]:
-    """Better answers by their prompts, or one text for each answer."""
+    """Match better answers by prompt; if they have no prompts, by order."""
     if any(one.prompt for one in better) or not any(one.prompt for one in asked):
         return match_better(asked, better)
     if len(better) != len(asked):
@@ -209,9 +209,9 @@ def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Ex
 
 
 def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:
-    """The better answer to the prompt of each answer; of several to one prompt, each its own, in order.
+    """Match each answer with a better answer to its prompt; several answers to one prompt are matched in order.
 
-    ConfigError: a prompt has none, or not as many.
+    ConfigError: a prompt has fewer better answers than answers.
     """
     waiting: defaultdict[str, list[Example]] = defaultdict(list)
     for one in reversed(better):

@@ -1,4 +1,4 @@
-"""Appending to an index, deleting from it, compacting it."""
+"""Append to an index, delete from it, compact it."""
 
 import hashlib
 import io
@@ -30,10 +30,10 @@ LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation
 
 
 class EditableIndex(IndexRows):
-    """An index that can grow and shrink: its rows, and the attributor that encodes more of them."""
+    """An index that can grow and shrink: its rows, and the attributor that encodes new examples."""
 
     given: Attributor | None
-    """The attributor that the index was opened with."""
+    """The attributor that the index was opened with, if any."""
 
     @property
     @abstractmethod
@@ -42,18 +42,18 @@ class EditableIndex(IndexRows):
 
     @abstractmethod
     def reopened(self, attributor: Attributor | None = None) -> Self:
-        """The index as it is on disk now; with another attributor if one is given."""
+        """Open the index as it is on disk now, with another attributor if one is given."""
 
     def append(self, more: CorpusLike, *, skip_invalid: bool = False, progress: OnProgress | None = None) -> Self:
         """Encode more examples and add them at the end; other openings of the index keep the old state.
 
-        What :meth:`Attributor.fit` learnt stays as it was. Examples that are all in the index already, with the same
-        texts, change nothing, so an interrupted append can simply be run again. Small shards at the end are merged
-        with what comes: an opening that had not read them tells then that the index is another by now.
+        What :meth:`Attributor.fit` learnt does not change. If all examples are in the index already, with the same
+        texts, nothing changes, so an interrupted append can simply be run again. Small shards at the end are merged
+        with the new ones: an earlier opening that has not read them yet then raises an ArtifactError.
 
         Args:
-            more: examples to add, in any form that :func:`airrep.build_index` takes. Files and records are read as
-                those of the index were: with ``turns="all"``, say. For other options give :func:`airrep.read_corpus`.
+            more: examples to add, in any form that :func:`airrep.build_index` takes. Files and records are read with
+                the options of the build, such as ``turns="all"``. For others, pass :func:`airrep.read_corpus`.
             skip_invalid: as for :func:`airrep.build_index`.
             progress: called with the number of finished rows.
 
@@ -61,10 +61,10 @@ class EditableIndex(IndexRows):
             The index in its new state.
 
         Raises:
-            DataError: there is nothing to add, or an id is in the index already.
+            DataError: there are no examples to add, or an id is in the index already.
             ArtifactError: another process is writing there, or the encoder is not the one that made the index.
         """
-        from airrep.index.encoding import corpus_entry, with_appended  # here and below, since no question needs it
+        from airrep.index.encoding import corpus_entry, with_appended  # here and below, since queries do not need it
 
         more = as_corpus(more, "append", self.reading.options)
         if len(more) == 0:
@@ -79,15 +79,15 @@ class EditableIndex(IndexRows):
             return _sealed(now, corpora, names, now.manifest["deleted"], now.manifest, reading)
 
     def delete(self, rows: RowsLike) -> Self:
-        """Delete examples: their rows are skipped from now on, and freed by :meth:`compact`.
+        """Delete examples: their rows are skipped from now on, and removed by :meth:`compact`.
 
         Args:
-            rows: their row numbers, ids as text, or a filter such as ``'source == "forum"'``
-                (:meth:`airrep.index.rows.IndexRows.check_rows`); rows deleted before do not matter.
+            rows: row numbers, ids as text, or a filter such as ``'source == "forum"'``
+                (:meth:`airrep.index.rows.IndexRows.check_rows`); rows that are deleted already do not matter.
 
         Raises:
-            ConfigError: a row that does not exist, or nothing would be left.
-            ArtifactError: another process is writing there, or rows were numbered anew since this one was opened.
+            ConfigError: a row does not exist, or no example would be left.
+            ArtifactError: another process is writing there, or rows were renumbered since this index was opened.
         """
         with _changing(self):
             now = self.reopened()  # as it is on disk, and without a model, which deleting does not need
@@ -100,7 +100,7 @@ class EditableIndex(IndexRows):
             return _sealed(now, now.manifest["corpora"], _names(now), _write_deleted(now.path, gone), now.manifest)
 
     def compact(self, *, progress: OnProgress | None = None) -> Self:
-        """Rewrite the index without its deleted rows, in full shards; rows are numbered anew, features stay the same.
+        """Rewrite the index without its deleted rows, in full shards; rows are renumbered, features stay the same.
 
         Raises:
             ArtifactError: a byte was altered, another process is writing there, or it cannot be written.
@@ -123,7 +123,7 @@ AnyIndex = TypeVar("AnyIndex", bound=EditableIndex)
 
 
 def _with_more(reading: Reading, more: Reading) -> Reading:
-    """How an index's records were read, with appended ones; the options stay those of the build."""
+    """Merge how an index's records and appended records were read; the options stay those of the build."""
     mixed = reading.mixed or more.mixed or bool(more.forms and more.options != reading.options)
     forms, hub = (
         tuple(sorted({*one, *other})) for one, other in ((reading.forms, more.forms), (reading.hub, more.hub))
@@ -133,7 +133,7 @@ def _with_more(reading: Reading, more: Reading) -> Reading:
 
 @contextmanager
 def _changing(index: IndexRows) -> Iterator[None]:
-    """Hold an index that is changed in place (ArtifactError for a copy of one that is at a URL)."""
+    """Lock an index while it is changed in place (ArtifactError if it is a copy of an index at a URL)."""
     if (url := shown(str(index.path))) != str(index.path):
         raise ArtifactError(
             f"{url}: an index at a URL cannot be changed in place. Change the local index that was published there, or "
@@ -144,14 +144,14 @@ def _changing(index: IndexRows) -> Iterator[None]:
 
 
 def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -> list[str]:
-    """Write the shards of more examples, merged with small ones before them; names of all shards of the index."""
+    """Write shards of more examples, merged with small shards before them; return all shard names of the index."""
     from airrep.index.encoding import write_shards
 
     shard_rows, names = index.manifest["request"]["shard_rows"], _names(index)
     count = count_merged([shard.rows for shard in index.shards], len(more), shard_rows)
     small = index.shards[len(names) - count :]
     begin = small[0].start if small else index.rows
-    fill = shard_rows - (index.rows - begin) % shard_rows  # so that all shards that follow are full
+    fill = shard_rows - (index.rows - begin) % shard_rows  # so that all shards but the last are full
     made = index.manifest["attributor"]
     new = write_shards(
         index.path,
@@ -178,8 +178,8 @@ def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -
 def count_merged(rows: Sequence[int], more: int, full: int) -> int:
     """Number of shards at the end that an append merges with its own examples.
 
-    Each has fewer rows than a *full* one, and no more than all that comes after it. So an index never has more than
-    log2(full) small shards in a row, and no example is written more often than that, however small the appends.
+    A merged shard has fewer rows than *full*, and at most as many as all later rows together. So an index never has
+    more than log2(full) small shards in a row, and no example is written more often, however small the appends.
 
     Args:
         rows: rows of each shard of the index.
@@ -195,7 +195,7 @@ def count_merged(rows: Sequence[int], more: int, full: int) -> int:
 
 
 def _has_all(index: IndexRows, more: Corpus) -> bool:
-    """Tell whether every example is in the index already; DataError when only some are, or their texts differ."""
+    """Return whether all examples are in the index already; DataError if only some are, or their texts differ."""
     known = index.find(more.ids)
     if not known:
         return False
@@ -217,9 +217,9 @@ def _has_all(index: IndexRows, more: Corpus) -> bool:
 
 
 def _check_numbering(index: IndexRows, now: IndexRows) -> None:
-    """Refuse row numbers of an opening that a compaction or a new build has made void."""
+    """Refuse row numbers of an opening that a compaction or a new build has made invalid."""
     known = {shard.folder.name for shard in now.shards}
-    others = [shard for shard in index.shards if shard.folder.name not in known]  # merged by appends, or void
+    others = [shard for shard in index.shards if shard.folder.name not in known]  # merged by appends, or invalid
     for shard in others:
         if _name_of(now, shard.start, shard.rows) != shard.folder.name:
             raise ArtifactError(
@@ -229,7 +229,7 @@ def _check_numbering(index: IndexRows, now: IndexRows) -> None:
 
 
 def _name_of(index: IndexRows, start: int, rows: int) -> str:
-    """The name that some rows would have as one shard, which tells their examples; empty if not all are there."""
+    """Return the name that some rows would have as one shard, by their examples; empty if not all rows exist."""
     if start + rows > index.rows:
         return ""
     parts = (
@@ -251,7 +251,7 @@ def _write_deleted(folder: Path, rows: Rows) -> str:
 def _rewrite(
     index: IndexRows, shards: Sequence[Shard], rows: Rows, start: int, progress: OnProgress | None = None
 ) -> list[str]:
-    """Write some rows of shards as full shards whose first row is *start*; names of these."""
+    """Write some rows of shards as full shards whose first row is *start*; return the new names."""
     attributor, shard_rows, names = index.manifest["attributor"], index.manifest["request"]["shard_rows"], []
     tell = teller(progress, "writing")
     for first in range(0, len(rows), shard_rows):
@@ -275,7 +275,7 @@ def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Enc
 
 
 def _tidied(index: AnyIndex) -> AnyIndex:
-    """The index as it is, without the strays of a change that was interrupted after it had taken effect."""
+    """Return the index as it is, after removing files that an interrupted change has left behind."""
     from airrep.index.encoding import remove_strays
 
     remove_strays(index.path, _names(index), index.manifest["deleted"])
@@ -296,7 +296,7 @@ def _sealed(
 ) -> AnyIndex:
     """Write the next state of an index, which takes effect with its manifest, and open it.
 
-    *before* is the manifest that has most of the shards already; *reading* is kept as it is if None.
+    *before* is a manifest whose entries for shards that stay are reused; *reading* does not change if None.
     """
     from airrep.index.encoding import reading_entry, seal_index
 

@@ -25,26 +25,26 @@ from airrep.runtime.remote.outputs import is_taken, new_place
 from airrep.runtime.remote.places import url_of
 
 PIECE_ROWS = 4096
-"""At most so many rows are in memory at once."""
+"""Most rows in memory at once."""
 PIECE_NUMBERS = 2**21
-"""And at most so many numbers of their vectors, 8 MiB of float32."""
+"""Most numbers of vectors in memory at once, 8 MiB of float32."""
 MOST_FIELDS = 500
-"""Metadata fields that get a column each; of more, all are JSON in one column."""
+"""Most metadata fields that get a column each; if there are more, one column holds all as JSON."""
 ROW, TEXT, VECTOR, METADATA, CHAT = "row", "text", "vector", "metadata", "chat"
-"""Names of columns beside those of an example."""
+"""Names of columns that are not fields of an example."""
 _EXACT = 2**53
-"""Largest whole number that a float holds exactly, beside which none is lost in a column of floats."""
+"""Largest whole number up to which a column of floats holds all whole numbers exactly."""
 _LARGEST = 2**63 - 1
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
 
 @dataclass(frozen=True)
 class ExportedColumns:
-    """Rows that are exported from an index: its live rows that fulfil a filter, as batches of one schema.
+    """Rows to export from an index, as batches of one schema.
 
-    Columns are ``row``, the text fields of examples, ``chat`` (JSON) where some have one, ``text`` (prompt and
-    response) if asked for, one for each metadata field, and ``vector``, the dense features in float32, where there are
-    some and they are asked for.
+    Columns are ``row``, the text fields of examples, ``chat`` (JSON) if some examples have one, ``text`` (prompt and
+    response) if requested, one column for each metadata field, and ``vector``, the dense features in float32, if
+    requested and stored.
     """
 
     index: IndexRows
@@ -53,16 +53,16 @@ class ExportedColumns:
     text: bool = False
     vectors: bool = True
     dots: bool = True
-    """True if names of columns may have dots."""
+    """True if column names may contain dots."""
 
     @property
     def rows(self) -> int:
-        """How many rows are exported."""
+        """Number of rows to export."""
         return int(np.count_nonzero(self.keep))
 
     @cached_property
     def width(self) -> int:
-        """Dense features of a row; 0 where there are none, or none are asked for."""
+        """Number of dense features of a row; 0 if there are none, or they are not requested."""
         return sum(one.dimension for one in self._dense) if self.vectors else 0
 
     @property
@@ -71,12 +71,12 @@ class ExportedColumns:
 
     @cached_property
     def chats(self) -> bool:
-        """Tell whether an example has messages, or a form, that its texts do not tell."""
+        """True if some example has a chat entry: messages, or a form, beyond its texts."""
         return any(shard.examples.table[CHAT].null_count < shard.rows for shard in self._shards())
 
     @cached_property
     def metadata(self) -> Mapping[str, tuple[str, pa.DataType]]:
-        """Name and type of the column of each metadata field; empty where they are too many."""
+        """Name and type of the column of each metadata field; empty if there are too many fields."""
         fields = self.index.fields
         if len(fields) > MOST_FIELDS:
             return {}
@@ -101,7 +101,7 @@ class ExportedColumns:
         return pa.schema(columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, some at a time, in the order of the index."""
+        """Yield the rows in batches, in the order of the index."""
         step = max(1, min(PIECE_ROWS, PIECE_NUMBERS // max(self.width, 1)))
         for shard in self._shards():
             wanted = np.flatnonzero(self.keep[shard.start : shard.start + shard.rows])
@@ -109,7 +109,7 @@ class ExportedColumns:
                 yield self._batch(shard, wanted[first : first + step])
 
     def _shards(self) -> Iterator[Shard]:
-        """The shards, each opened anew, so that what was mapped of one is let go with it."""
+        """Yield the shards, each opened anew, so that its memory maps are released with it."""
         return (replace(shard) for shard in self.index.shards)
 
     def _batch(self, shard: Shard, rows: np.ndarray) -> pa.RecordBatch:
@@ -140,18 +140,18 @@ class ExportedColumns:
 
 
 def _whole(column: Any) -> Any:
-    """A column of a table as one array."""
+    """Return a column of a table as one array."""
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _joined(table: pa.Table) -> Any:
-    """Prompt and response as one text."""
+    """Join prompt and response into one text."""
     between = pa.scalar("\n\n", pa.large_string())
     return _compute.binary_join_element_wise(_whole(table["prompt"]), _whole(table["response"]), between)
 
 
 def _values(records: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType) -> list[Any]:
-    """The values of one field, None where a record has none; those of several types as JSON texts."""
+    """Return the values of one field, None if a record lacks it; in a text column, other types as JSON."""
     values = [record.get(name) for record in records]
     if kind != pa.large_string():
         return values
@@ -161,7 +161,7 @@ def _values(records: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType) 
 
 
 def _kind(value: object) -> str:
-    """Type of a JSON value, as far as columns tell types apart."""
+    """Return the type of a JSON value, as far as columns distinguish types."""
     if value is None:
         return "null"
     if isinstance(value, bool):  # before numbers, as Python's True is an int
@@ -172,7 +172,7 @@ def _kind(value: object) -> str:
 
 
 def _type_of(kinds: Iterable[str]) -> pa.DataType:
-    """Type of a column whose values are of these kinds; text where no other type holds all."""
+    """Return the type of a column with values of these kinds; text if no other type holds all."""
     found = set(kinds) - {"null"}
     if found == {"bool"}:
         return pa.bool_()
@@ -182,7 +182,7 @@ def _type_of(kinds: Iterable[str]) -> pa.DataType:
 
 
 def _column_names(fields: Sequence[str], dots: bool) -> dict[str, str]:
-    """A column's name for each metadata field: its own, unless that is taken, be it in other case."""
+    """Return a column name for each metadata field: its own, unless the name is taken, ignoring case."""
     taken = {name.casefold() for name in (ROW, *TEXT_FIELDS, CHAT, TEXT, VECTOR, METADATA)}
     names = {}
     for field in fields:
@@ -196,25 +196,25 @@ def _column_names(fields: Sequence[str], dots: bool) -> dict[str, str]:
 
 
 RECORDS = "records"
-"""Format of the command line that copies the records that examples were read from."""
+"""Command-line format that copies the records that examples were read from."""
 CITATIONS = "citations"
-"""Format of the command line that cites examples in JSON-LD."""
+"""Command-line format that cites examples in JSON-LD."""
 FORMATS = ("embedding-atlas", "parquet", "csv", "lance", RECORDS, CITATIONS)
 SUFFIXES = (".parquet", ".csv", ".lance", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".xlsx", ".gz", ".zst")
-"""By which other tools know a format."""
+"""Suffixes by which other tools recognise a format."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """Counts of what was written."""
+    """Path and contents of a written export."""
 
     path: Path
     rows: int
     columns: tuple[str, ...]
     width: int
-    """Numbers of a vector; 0 where none was written."""
+    """Length of a vector; 0 if no vectors were written."""
     guarded: int = 0
-    """Cells of a CSV file that would have been formulas in a spreadsheet, and got an apostrophe."""
+    """Number of CSV cells that got an apostrophe, because a spreadsheet would take them for formulas."""
 
 
 def export_index(
@@ -231,22 +231,22 @@ def export_index(
     """Write the examples of an index to a file: texts, metadata, and dense features as vectors.
 
     Deleted examples are left out. Rows are read and written piece by piece, so memory does not grow with the index. The
-    file appears under its name when it is whole.
+    file appears under its name only when it is whole.
 
     Args:
         index: the index; no model is needed.
-        out: the file to make; of Lance the folder.
+        out: the file to make; for Lance, the folder.
         to: ``"parquet"``; ``"embedding-atlas"``, Parquet with a column ``text``; ``"csv"``, without vectors; or
             ``"lance"``, which needs the package pylance.
-        where: a filter; only examples that fulfil it are written.
-        vectors: whether dense features are written. Methods that count words have none.
-        exact: of CSV, whether cells that begin as formulas do are left as they are, though a spreadsheet may run them.
-        replace: replace a file that is there.
+        where: a filter; only examples that match it are written.
+        vectors: True to write dense features. Methods that count words have none.
+        exact: for CSV, True to leave cells that begin like formulas as they are, though a spreadsheet may run them.
+        replace: replace an existing file.
         progress: called with the numbers of written rows and of all.
 
     Raises:
-        ConfigError: no such format, a file name of another one, a bad filter, or nothing to export.
-        ArtifactError: something is there already, the index was altered, or the file cannot be written.
+        ConfigError: no such format, a file name of another format, an invalid filter, or nothing to export.
+        ArtifactError: *out* exists already, the index was altered, or the file cannot be written.
         MissingExtraError: Lance without pylance.
     """
     path = Path(out)
@@ -285,7 +285,7 @@ def _check_format(to: str, exact: bool) -> None:
 
 
 def _check_suffix(path: Path, to: str) -> None:
-    """Refuse the name of another format, as which the file could not be read."""
+    """Refuse a suffix of another format: the file could not be read by it."""
     suffix = ".parquet" if to == "embedding-atlas" else f".{to}"
     if path.suffix.lower() in SUFFIXES and path.suffix.lower() != suffix:
         name = f"{path.stem.partition('.')[0]}{suffix}"
@@ -302,13 +302,13 @@ def _counted(columns: ExportedColumns, progress: OnProgress | None) -> Iterator[
 
 
 FORMULA = r"^[=+\-@\t\r]"
-"""Beginning of a text that a spreadsheet takes for a formula."""
+"""Pattern of the beginning of a text that a spreadsheet takes for a formula."""
 
 
 def check_target(path: Path, *, folder: bool, replace: bool) -> None:
-    """Refuse, before any work, what is there already, and whatever else than an export it would replace.
+    """Refuse, before any work, a path that exists; with *replace*, refuse only what is not an export.
 
-    ArtifactError: something is there.
+    ArtifactError: the path is refused.
     """
     url = url_of(path)
     if not is_taken(path):
@@ -326,7 +326,7 @@ def check_target(path: Path, *, folder: bool, replace: bool) -> None:
 
 
 def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], origin: Mapping[str, str]) -> None:
-    """Write Parquet, compressed with zstd; its schema says which index it is of."""
+    """Write Parquet, compressed with zstd; its schema names the index it comes from."""
     noted = {b"airrep": json.dumps(dict(origin), sort_keys=True).encode()}
     texts: Any = [field.name for field in schema if field.type == pa.large_string()]  # vectors never repeat
     with pq.ParquetWriter(path, schema.with_metadata(noted), compression="zstd", use_dictionary=texts) as writer:
@@ -335,10 +335,10 @@ def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatc
 
 
 def write_csv(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], exact: bool) -> int:
-    """Write CSV, texts in quotes.
+    """Write CSV, with texts in quotes.
 
     Returns:
-        How many texts got an apostrophe, since a spreadsheet would run them as a formula; none if *exact*.
+        Number of texts that got an apostrophe, because a spreadsheet would run them as a formula; 0 if *exact*.
     """
     guard: Callable[[Any], tuple[Any, int]] = (lambda column: (column, 0)) if exact else _guarded
     header = [guard(pa.array([name], pa.large_string())) for name in schema.names]
@@ -353,7 +353,7 @@ def write_csv(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], 
 
 
 def _guarded(column: Any) -> tuple[Any, int]:
-    """A column with an apostrophe before each formula, and how many there are."""
+    """Put an apostrophe before each formula of a column; also return how many there are."""
     if column.type != pa.large_string():
         return column, 0
     formula = _compute.fill_null(_compute.match_substring_regex(column, FORMULA), False)
@@ -363,7 +363,7 @@ def _guarded(column: Any) -> tuple[Any, int]:
 
 
 def write_lance(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write a Lance dataset, by the package pylance."""
+    """Write a Lance dataset with the package pylance."""
     import lance
 
     lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(path), mode="create")

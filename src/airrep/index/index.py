@@ -37,19 +37,19 @@ from airrep.sparse import distinct
 
 Queries = QueriesLike
 IDS_SHOWN = 5
-"""Ids of examples told of a removal that no filter says."""
+"""Most ids in the words for a removal that is not given by a filter."""
 
 HELD = 2**29
-"""Scores that are held for questions to come, 2 GiB."""
+"""Most scores that are cached for later queries, 2 GiB."""
 
 _log = logging.getLogger(__name__)
 
 
 class Index(EditableIndex):
-    """An index: the training examples, their features, and the method (attributor) that made these.
+    """An index: the training examples, their features, and the method (attributor) that made the features.
 
-    Rows, filters and groups are those of :class:`airrep.index.rows.IndexRows`; ``append``, ``delete`` and ``compact``
-    those of :class:`airrep.index.editing.EditableIndex`.
+    For rows, filters and groups see :class:`airrep.index.rows.IndexRows`; for ``append``, ``delete`` and ``compact``
+    see :class:`airrep.index.editing.EditableIndex`.
 
     Example:
         >>> hits = index.top("answer 14", k=3, where='source == "books"')
@@ -63,14 +63,14 @@ class Index(EditableIndex):
         """Open an index.
 
         Args:
-            path: its directory.
+            path: directory of the index.
             attributor: encodes queries; needed only for methods that airrep does not know by name, or when the model
                 has moved.
-            before: an earlier opening of it, of which what stayed as it was is not read again.
+            before: the index as it was opened earlier; parts that did not change are not read again.
 
         Raises:
             ArtifactError: not an index, unfinished, of a newer format, or with missing or cut files.
-            ConfigError: the attributor is none.
+            ConfigError: *attributor* is not an attributor.
         """
         if not isinstance(attributor, Attributor | None):
             raise ConfigError(
@@ -80,24 +80,24 @@ class Index(EditableIndex):
         super().__init__(path, before=before)
         self.given = attributor
         self.changes: Mapping[str, Any] = before.changes if isinstance(before, Index) else {}
-        """Settings that are others now than when it was built, those of a recipe not among them."""
+        """Settings that were changed since the build, without ``channels`` and ``candidates``."""
 
     @property
     def attributor(self) -> Attributor:
-        """The attributor that made the index, ready to encode queries; channels may be given with other weights.
+        """The attributor that made the index, ready to encode queries; its channels may have other weights.
 
         Raises:
-            ArtifactError: the attributor that can be had now is not the one that made the index.
+            ArtifactError: the attributor available now is not the one that made the index.
         """
         found = self._attributor
-        # One that was given may have been fitted to another corpus since, or have opened another index.
+        # A given attributor may have been fitted to another corpus since, or have loaded another index's state.
         if found is self.given and found.fingerprint != self.manifest["attributor"]:
             self._make_ready(found)
         return found
 
     @classmethod
     def just_built(cls, path: str | Path, attributor: Attributor) -> "Index":
-        """Open an index whose attributor still knows what it learnt, so that nothing of that is read back."""
+        """Open an index with the attributor that just built it, so that its state is not read back."""
         index = cls(path, attributor)
         vars(index)["_attributor"] = attributor
         return index
@@ -114,7 +114,7 @@ class Index(EditableIndex):
 
     @cached_property
     def _asked(self) -> tuple[ChannelsAttributor, tuple[Channel, ...]] | None:
-        """The channels that it was built with, and those by which it is asked where these are not the same."""
+        """The attributor that built the index, and the recipe to score with; None if the recipe does not differ."""
         if not isinstance(self.given, ChannelsAttributor) or self.method != ChannelsAttributor.name:
             return None
         built, recipe = self._make_attributor(self.changes), self.given.channels
@@ -124,12 +124,12 @@ class Index(EditableIndex):
 
     @property
     def made(self) -> Made:
-        """Return what it was made of, and by what it is asked."""
+        """Origin of the index: its data, models, method and the channels in use."""
         return made_of(self.manifest, None if self._asked is None else self._asked[1])
 
     @cached_property
     def fingerprint(self) -> str:
-        """64 hex digits over everything that scores depend on, weights that channels were given among it."""
+        """64 hex digits over everything that scores depend on, including changed weights of channels."""
         rows = super().fingerprint
         if self._asked is None:
             return rows
@@ -142,7 +142,7 @@ class Index(EditableIndex):
         ready = vars(self).get("_attributor")
         same = attributor in (None, ready) and _learnt(found.manifest) == _learnt(self.manifest)
         if ready is not None and self._asked is None and same:
-            vars(found)["_attributor"] = ready  # with all that it has read: appends in a row need it each time
+            vars(found)["_attributor"] = ready  # keeps its loaded model: consecutive appends need it each time
         return found
 
     def made_with(self, changes: Mapping[str, Any]) -> Self:
@@ -156,13 +156,13 @@ class Index(EditableIndex):
         return index
 
     def _make_ready(self, attributor: Attributor) -> None:
-        """Load what was learnt; ArtifactError unless this attributor made the index."""
+        """Load the state that was learnt in the build; ArtifactError unless this attributor made the index."""
         if (self.path / "state").is_dir():
             for name, entry in self.manifest["files"].items():
                 if name.startswith("state/"):
                     with _state_named(attributor, name):
                         check_file(self.path / name, entry)
-            own = type(attributor).__module__.partition(".")[0] == "airrep"  # of others, errors are theirs
+            own = type(attributor).__module__.partition(".")[0] == "airrep"  # other packages raise their own errors
             with as_written(self.path / "state") if own else nullcontext():
                 attributor.load_state(self.path / "state")
         if attributor.fingerprint != self.manifest["attributor"]:
@@ -174,7 +174,7 @@ class Index(EditableIndex):
             )
 
     def _other_packages(self, attributor: Attributor) -> str:
-        """Words for packages of methods that have another version now."""
+        """Describe packages of methods whose version differs from the build's; empty if none does."""
         old, now = self.manifest.get(PACKAGES, {}), packages_of(attributor)
         told = (
             f"{one['name']} {one['version']}, now {now[name]['version']}"
@@ -237,16 +237,16 @@ class Index(EditableIndex):
         tokens: bool = False,
         progress: OnProgress | None = None,
     ) -> Hits | TopResult:
-        """The k training examples that help each query most, by exact search; ties by row.
+        """Find the k training examples that help each query most, by exact search; ties by row.
 
         Args:
             queries: one example, as an :class:`Example`, a dict, or a text, which is the response to an empty prompt;
                 or several, as a corpus, a list, a Hugging Face ``Dataset``, a table or the ``Path`` of a file.
-            k: how many; all, if fewer pass the filter.
+            k: how many examples to return for each query; all, if fewer pass the filter.
             better: better answers to the queries' prompts: a text, the name of a field of the queries' records, or
                 examples with the same prompts. Then scores are contrasts (:class:`airrep.index.contrast.Question`), and
-                the first examples taught the answer in its place.
-            least: rank the most harmful examples first; with *better*, those that teach the better answers most.
+                the first examples taught the answer instead of the better one.
+            least: rank the most harmful examples first; with *better*, examples that teach the better answers most.
             where: a filter; only examples that pass it are ranked.
             why: also say what each channel added to each score, and which words both texts share
                 (:class:`airrep.index.why.Why`).
@@ -255,8 +255,8 @@ class Index(EditableIndex):
             progress: called with the number of encoded queries.
 
         Raises:
-            ConfigError: k is below 1, a filter is bad or fulfilled by no example, a query has no better answer, or
-                *tokens* are asked for and no channel has any.
+            ConfigError: k is below 1, the filter is invalid or matches no example, a query lacks its better answer, or
+                *tokens* is set and no channel can score tokens.
         """
         if is_one(queries):
             how: dict[str, Any] = {"better": better, "least": least, "where": where, "why": why, "tokens": tokens}
@@ -278,7 +278,7 @@ class Index(EditableIndex):
         why: bool = False,
         tokens: bool = False,
     ) -> TopResult:
-        """The k training examples of :meth:`top` for what :meth:`ask` gave, among the rows to *keep*, k at least."""
+        """Rank the rows to *keep*, k or more, as :meth:`top` does, by the queries that :meth:`ask` prepared."""
         found = top_k(question.ranked(asked), k, keep=keep, least=least)
         rankings = self._hits(found)
         if why or tokens:
@@ -290,11 +290,11 @@ class Index(EditableIndex):
         return TopResult(found_hits, provenance, least)
 
     def question(self, queries: Queries, better: Better | None = None) -> Question:
-        """The question that queries ask, read as the index's records were, with better answers if there are any."""
+        """Read queries, and better answers if given, with the options that the index's records were read with."""
         return Question.of(queries, better, self.asking)
 
     def _hits(self, found: TopK) -> list[tuple[Hit, ...]]:
-        """Return what was found for each query; each example is read once, however many queries have it."""
+        """Return the hits of each query; an example is read once, even if several queries have it."""
         rows = distinct(found.rows.ravel())
         known = dict(zip(rows.tolist(), self.examples(rows), strict=True))
         told = (zip(*pair, strict=True) for pair in zip(found.rows.tolist(), found.scores.tolist(), strict=True))
@@ -314,10 +314,10 @@ class Index(EditableIndex):
     def scores(
         self, queries: Queries, *, better: Better | None = None, progress: OnProgress | None = None
     ) -> np.ndarray:
-        """All influence scores, ``(q, n)`` float32; column *i* is row *i* of the index, NaN where that is deleted.
+        """Compute all influence scores, ``(q, n)`` float32; column *i* is row *i* of the index, NaN for a deleted row.
 
-        All scores are in memory at once, 4 bytes for each query and row. If that is too much,
-        :func:`airrep.scoring.asked.score_blocks` gives blocks, for ``index.ask(queries)``.
+        All scores are in memory at once, 4 bytes for each query and row. To save memory, read blocks of scores from
+        :func:`airrep.scoring.asked.score_blocks`, called with ``index.ask(queries)``.
 
         Args:
             queries: as for :meth:`top`; one query alone has one row of scores.
@@ -344,12 +344,12 @@ class Index(EditableIndex):
         why: bool = False,
         progress: OnProgress | None = None,
     ) -> GroupResult:
-        """Scores of groups of training examples for each query, ``(q, m)``; higher = more helpful.
+        """Score groups of training examples for each query, ``(q, m)``; higher = more helpful.
 
         Args:
             queries: as for :meth:`top`.
-            groups: names with lists of ids, arrays of rows or filters (:meth:`check_rows`); a sequence of such; or a
-                field, as *by*.
+            groups: a mapping of names to lists of ids, arrays of rows or filters (:meth:`check_rows`); a sequence of
+                lists, arrays or filters; or the name of a field, as *by*.
             by: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups.
             better: better answers, as for :meth:`top`. A score is then the answer's score minus the better answer's.
                 The group with the greatest score taught the answer instead of the better one.
@@ -389,23 +389,23 @@ class Index(EditableIndex):
         why: bool = False,
         progress: OnProgress | None = None,
     ) -> WhatIfResult:
-        """Change of the corpus's group score when part of it is left out, per query (after - before).
+        """Compute how the corpus's group score changes when part of the corpus is left out, per query (after - before).
 
-        A pool that is a mean rises where what is left out helps less than the average. Order-k pools score removals
-        only: before is 0, and after is minus the score of what is left out. Of a contrast, a change below 0 says that
-        what is left out had been teaching the answers in place of the better ones.
+        With a pool that takes a mean, the score rises if the removed examples help less than the average. Order-k pools
+        score only removals: before is 0, and after is minus the score of the removed examples. With *better*, a change
+        below 0 means that the removed examples taught the answers instead of the better ones.
 
         Args:
             queries: as for :meth:`top`, like *better* and *progress*.
             remove: examples to leave out: rows, ids as text, or a filter such as ``'source == "forum"'``
                 (:meth:`check_rows`).
-            keep: or the only ones to keep.
+            keep: or the only examples to keep, in the same forms.
             pool: as in :meth:`group_scores`, like *temperature*.
-            why: tell the change of each channel.
+            why: also say how much each channel changes.
 
         Raises:
-            ConfigError: both or neither of *remove* and *keep* given, nothing or everything would be left out, or as
-                for :meth:`group_scores`.
+            ConfigError: both or neither of *remove* and *keep* are given, no or all examples would be left out, or for
+                the same reasons as :meth:`group_scores`.
         """
         chosen, everything = self.attributor.pooling(pool, temperature), np.flatnonzero(self.live)
         kept, question = self._rows_kept(remove, keep), self.question(queries, better)
@@ -455,7 +455,7 @@ class Index(EditableIndex):
         return np.flatnonzero(mask)
 
     def _removal(self, remove: RowsLike | None, keep: RowsLike | None, kept: Rows) -> str:
-        """Return what is left out, in words: a filter as it is, other examples by their ids."""
+        """Describe what is left out: by its filter, or else by ids."""
         verb, chosen = ("without", remove) if keep is None else ("only", keep)
         if isinstance(chosen, str):
             return f"{verb} {chosen}"
@@ -477,7 +477,7 @@ class Index(EditableIndex):
         return f"Scores of {pooling} are in units of the loss only if features are H^(-1/2)·gradient.{series}"
 
     def provenance(self, pooling: Pooling | None = None, keep: Mask | None = None) -> Provenance:
-        """The provenance of results of this index; *keep* are the rows that were ranked."""
+        """Return the provenance of this index's results; *keep* marks the rows that were ranked."""
         rows = None if keep is None else int(keep.sum())
         caution = self.attributor.caution
         made = Provenance(
@@ -490,13 +490,13 @@ class Index(EditableIndex):
         return replace(made, pool=pooling.text, temperature=temperature, units=units)
 
     def ask(self, queries: Queries | Question, progress: OnProgress | None = None) -> Asked:
-        """Return what queries ask of the index: their scores of its rows, however these come about.
+        """Prepare queries, so that the result can compute their scores of the index's rows.
 
-        Of a question with better answers, the answers stand before the better ones, and each channel counts the same
-        for both of a pair. Methods that keep no features score all rows here.
+        With better answers, the answers come first and the better answers after them, and each channel has the same
+        weight for both answers of a pair. Methods that store no features score the rows in this call.
 
         Raises:
-            ConfigError: the method made no row of features for each query.
+            ConfigError: the method did not make one row of features for each query.
         """
         question = queries if isinstance(queries, Question) else self.question(queries)
         examples = list(question.all)
@@ -512,14 +512,14 @@ class Index(EditableIndex):
 
 
 def _learnt(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an index's attributor depends on: its method, settings, and the files of what it learnt."""
+    """Return what an index's attributor depends on: its fingerprint, settings, and the files of its state."""
     state = {name: entry for name, entry in manifest["files"].items() if name.startswith("state/")}
     return {"attributor": manifest["attributor"], "settings": manifest["settings"], "state": state}
 
 
 @contextmanager
 def _state_named(attributor: Attributor, name: str) -> Iterator[None]:
-    """Name the channel whose state a file is in the error of one that was altered."""
+    """Add the name of the channel to the error for an altered state file."""
     try:
         yield
     except ArtifactError as error:
@@ -533,18 +533,18 @@ def _state_named(attributor: Attributor, name: str) -> Iterator[None]:
 
 
 class IndexKept:
-    """The features of an index by channel; scores of methods that keep none are computed, and held for a while."""
+    """The features of an index by channel; scores of methods without features are computed, and cached for a while."""
 
     def __init__(self, rows: IndexRows, held: RecentScores, progress: OnProgress | None = None) -> None:
         self._index, self._held, self._progress = rows, held, progress
 
     @property
     def spans(self) -> list[Span]:
-        """Where its shards stand."""
+        """First row and number of rows of each shard."""
         return [Span(shard.start, shard.rows) for shard in self._index.shards]
 
     def blocks(self, channel: str) -> Sequence[Block]:
-        """Features of a channel."""
+        """Return the features of a channel."""
         return self._index.blocks(channel)
 
     @property
@@ -555,7 +555,7 @@ class IndexKept:
     def scores(
         self, channel: str, method: DirectAttributor, queries: Sequence[Example], rows: Rows | None = None
     ) -> np.ndarray:
-        """Scores ``(q, n)`` of all rows, of which a deleted one scores 0 and is not read; or of some, ascending."""
+        """Compute scores ``(q, n)`` of all rows, 0 for deleted rows, which are not read; or of ascending *rows*."""
         if rows is None:
             return self._held.of(channel, queries, lambda some: self._all(method, some))
         these = f"{channel} {hashlib.sha256(rows.tobytes()).hexdigest()}"
@@ -568,10 +568,10 @@ class IndexKept:
         return found
 
     def _scored(self, method: DirectAttributor, queries: Sequence[Example], rows: Rows) -> np.ndarray:
-        """Scores ``(q, len(rows))``."""
+        """Compute scores ``(q, len(rows))``."""
         found = np.empty((len(queries), len(rows)), np.float32)
         on_rows = count_rows(len(rows), self._progress)
-        for some, score in method.scorers(queries):  # what is held of queries serves all shards
+        for some, score in method.scorers(queries):  # what a scorer holds of its queries serves all shards
             last = some.stop >= len(queries)
             for shard in self._index.shards:
                 first, end = np.searchsorted(rows, [shard.start, shard.start + shard.rows]).tolist()
@@ -585,9 +585,9 @@ IndexLike: TypeAlias = "Index | str | Path"
 
 
 def as_index(index: IndexLike) -> Index:
-    """An index as it is, or opened where its path is given.
+    """Return an index as it is; open it if a path is given.
 
-    ConfigError: it is something else. ArtifactError: there is no index at the path.
+    ConfigError: *index* is something else. ArtifactError: there is no index at the path.
     """
     if isinstance(index, str | Path):
         return open_index(index)

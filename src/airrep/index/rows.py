@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
 KIND = "index"
 PACKAGES = "method_packages"
-"""Entry of a manifest: the packages that bring the method, where airrep does not."""
+"""Entry of a manifest: the packages that provide the method, unless airrep does."""
 READING = "reading"
-"""Entry of a manifest: how the records were read that the index was built from, where that was not the usual way."""
+"""Entry of a manifest: how records were read for the build, unless in the usual way."""
 DATA = (".jsonl", ".csv", ".parquet")
-"""Ends of the names of files that tell a folder of data from those of models and of runs."""
+"""Suffixes of files by which a folder of data is recognised."""
 
 RowsLike = np.ndarray | Iterable[int] | Iterable[str] | str
 GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
 
 
 def _check_manifest(manifest: Mapping[str, Any]) -> None:
-    """Refuse a manifest that no build wrote; raises anything."""
+    """Refuse a manifest that no build wrote; any exception may be raised."""
     rows = 0
     for shard in manifest["shards"]:
         name, start, count = shard["name"], shard["start"], shard["rows"]
@@ -81,7 +81,7 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
 
 
 def refuse_earlier(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Say of an index that an earlier version built how to build it again."""
+    """Raise an error for an index that an earlier version built: it says how to build the index again."""
     if "layout" in manifest and "channels" not in manifest:
         method = "" if manifest.get("method") == "channels" else f" --method {manifest.get('method')}"
         raise ArtifactError(
@@ -91,7 +91,7 @@ def refuse_earlier(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def stacked(parts: Sequence[Encoded]) -> Encoded:
-    """Return what is kept of several parts of a corpus, one below the other."""
+    """Stack the features of several parts of a corpus, channel by channel."""
     found: dict[str, Features | None] = {}
     for channel in parts[0]:
         some = [features for part in parts if (features := part[channel]) is not None]
@@ -100,7 +100,7 @@ def stacked(parts: Sequence[Encoded]) -> Encoded:
 
 
 def _refuse_data(path: Path) -> None:
-    """Say of data where an index is expected what makes an index of them."""
+    """Raise an error if *path* holds data instead of an index: it says how to build an index of them."""
     if path.name == MANIFEST and path.is_file():
         raise ArtifactError(f"{path}: is a file inside an index. Give the folder {path.parent}")
     if path.is_file() or (not (path / MANIFEST).exists() and any(one.suffix in DATA for one in path.glob("*"))):
@@ -111,21 +111,21 @@ def _refuse_data(path: Path) -> None:
 class IndexRows:
     """The stored part of an index: examples with their features; no model is needed.
 
-    Rows number the training examples in the order in which they came; deleting leaves the numbers of the others
-    as they are, until the index is compacted. Nothing is read before it is needed, and what is read is mapped
-    from the disk, so memory does not grow with the index.
+    Rows number the training examples in the order in which they were added. Deleting examples does not change the
+    numbers of the others, until the index is compacted. Files are read only when needed, as memory maps, so memory
+    does not grow with the index.
     """
 
     def __init__(self, path: str | Path, *, before: "IndexRows | None" = None) -> None:
-        """Open the rows of an index; *before* is an earlier opening, of which what stayed as it was is not read again.
+        """Open the rows of an index; *before* is an earlier opening, whose unchanged parts are not read again.
 
         Raises:
-            ArtifactError: not an index, unfinished, of a newer format, or with missing or cut files.
+            ArtifactError: the index is unfinished, of a newer format, or lacks files; or *path* holds something else.
         """
         self._place = Anchored.of(fetched(path))
         self._digest = file_digest(self.path / MANIFEST) if (self.path / MANIFEST).is_file() else None
         self._known_shards: dict[str, Shard] = {}
-        """Shards of an earlier opening, whose files are mapped already."""
+        """Shards of an earlier opening, whose files may be mapped already."""
         self.manifest: dict[str, Any]
         if before is not None and before._digest == self._digest is not None:
             self.manifest, self.shards = before.manifest, before.shards
@@ -141,11 +141,11 @@ class IndexRows:
 
     @property
     def path(self) -> Path:
-        """Its directory, as it was given; the whole path where the working directory is another by now."""
+        """Directory of the index, as it was given; the absolute path if the working directory has changed since."""
         return self._place.path
 
     def __len__(self) -> int:
-        """Number of examples, deleted ones not counted."""
+        """Number of examples, without deleted ones."""
         return self.rows - len(self.deleted)
 
     def __repr__(self) -> str:
@@ -158,33 +158,33 @@ class IndexRows:
 
     @property
     def rows(self) -> int:
-        """Number of rows, deleted ones counted."""
+        """Number of rows, including deleted ones."""
         return int(self.manifest["rows"])
 
     @cached_property
     def channels(self) -> tuple[KeptChannel, ...]:
-        """How its channels are stored; a method that is no sum of channels is one itself."""
+        """How each channel is stored; a method without channels counts as one channel."""
         return tuple(KeptChannel(**entry) for entry in self.manifest["channels"])
 
     @property
     def dimension(self) -> int:
-        """Features of one example, of all channels."""
+        """Number of features of one example, over all channels."""
         return sum(one.dimension for one in self.channels)
 
     @property
     def empty(self) -> int:
-        """Examples whose features are all 0, deleted ones counted: they score 0 with every query."""
+        """Number of examples, including deleted ones, whose features are all 0: they score 0 for every query."""
         direct = any(one.kind == "none" for one in self.channels)
         return 0 if direct else sum(shard.get("empty", 0) for shard in self.manifest["shards"])
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The metadata fields that some example has."""
+        """Names of the metadata fields that some example has."""
         return tuple(self.manifest["fields"])
 
     @property
     def reading(self) -> Reading:
-        """How the records were read that it was built from; nothing for an index of before, or of examples."""
+        """How records were read for the build; empty if that was not recorded, or examples were given."""
         found = self.manifest.get(READING, {})
         with as_written(self.path / MANIFEST):
             options = {str(name): str(value) for name, value in found.get("options", {}).items()}
@@ -194,7 +194,7 @@ class IndexRows:
 
     @property
     def asking(self) -> dict[str, str]:
-        """Options that records of queries are read with: the trainer's, whose turns are for training data alone."""
+        """Options for reading records of queries: those of the build's trainer, but only the last turn of a chat."""
         trainer = self.reading.options.get("trained_with")
         return {} if trainer is None else {"trained_with": trainer, "turns": "last"}
 
@@ -206,7 +206,7 @@ class IndexRows:
 
     @cached_property
     def shards(self) -> tuple[Shard, ...]:
-        """Its shards, in the order of rows."""
+        """The shards, in the order of rows."""
         files: dict[str, dict[str, Any]] = {}
         for name, entry in self.manifest["files"].items():
             if name.startswith("shards/"):
@@ -236,23 +236,23 @@ class IndexRows:
 
     @cached_property
     def live(self) -> Mask:
-        """Which rows are not deleted."""
+        """True for each row that is not deleted, ``(rows,)``."""
         mask = np.ones(self.rows, dtype=bool)
         mask[self.deleted] = False
         return mask
 
     def blocks(self, channel: str) -> "Sequence[Block]":
-        """Features of a channel shard by shard, for programs that score by themselves."""
+        """Return the features of a channel shard by shard, for programs that compute scores themselves."""
         return Blocks(self.shards, channel)
 
     def example(self, row: int) -> Example:
-        """The example of one row."""
+        """Return the example of one row."""
         row = int(self._inside(np.asarray([row]))[0])
         shard = self.shards[bisect_right(self.shards, row, key=operator.attrgetter("start")) - 1]
         return shard.examples[row - shard.start]
 
     def examples(self, rows: Rows) -> list[Example]:
-        """The examples of some rows, in their order; for many far quicker than one by one."""
+        """Return the examples of some rows, in their order; for many rows far faster than one by one."""
         numbers = self._inside(np.asarray(rows))
         found = list[Any]([None]) * len(numbers)
         for shard, places in self._by_shard(numbers):
@@ -265,7 +265,7 @@ class IndexRows:
         return found
 
     def features(self, rows: Rows, channels: Sequence[str] | None = None) -> Encoded:
-        """The stored features of some rows, in their order, float32, by channel; of some channels, or of all.
+        """Return stored features of some rows, in their order, as float32, by channel; of all channels if None.
 
         Raises:
             ConfigError: there are no rows.
@@ -279,7 +279,7 @@ class IndexRows:
         return {name: None if part is None else part[order] for name, part in below.items()}
 
     def _by_shard(self, numbers: Rows) -> Iterator[tuple[Shard, Rows]]:
-        """Each shard that has some of the rows, with the places of these, in order of rows."""
+        """Yield each shard that has some of the rows, with these rows' places in *numbers*, in order of rows."""
         order = np.argsort(numbers, kind="stable")
         cuts = np.searchsorted(numbers[order], [*(shard.start for shard in self.shards), self.rows]).tolist()
         for shard, (first, last) in zip(self.shards, pairwise(cuts), strict=True):
@@ -287,11 +287,11 @@ class IndexRows:
                 yield shard, order[first:last]
 
     def where(self, expression: str | None = None, **equals: Any) -> Rows:
-        """Rows of examples that fulfil a filter and are not deleted.
+        """Return the rows of examples that match a filter and are not deleted.
 
         Args:
             expression: such as ``'label == "gsm8k" and source != "forum"'`` (docs/filters.md).
-            equals: fields and the value, or list of values, that they must have.
+            equals: fields, each with the value, or list of values, that it must have.
 
         Raises:
             ConfigError: an unknown field, or an expression that is not a filter.
@@ -299,7 +299,7 @@ class IndexRows:
         return np.flatnonzero(self.mask(expression, **equals))
 
     def mask(self, expression: str | None = None, **equals: Any) -> Mask:
-        """Which rows fulfil a filter and are not deleted; arguments as for :meth:`where`."""
+        """Return True for each row that matches a filter and is not deleted; arguments as for :meth:`where`."""
         mask = self.live.copy()
         chosen = [] if expression is None else [compile_filter(expression)]
         for one in (*chosen, *([equal_to(equals)] if equals else ())):
@@ -307,27 +307,27 @@ class IndexRows:
         return mask
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
-        """Row numbers of examples by id, in the order of *ids*.
+        """Return row numbers of examples by id, in the order of *ids*.
 
         Raises:
-            ConfigError: an id is not in the index, is no text, or its example was deleted; or one text is given.
+            ConfigError: an id is not in the index, is not text, or its example was deleted; or *ids* is a single text.
         """
         ids = _ids(ids)
         found = self.find(ids)
         missing = next((id_ for id_ in ids if id_ not in found), None)
         if missing is not None:
             for shard in self.shards:
-                _ = shard.examples  # an id that was altered is told as such
+                _ = shard.examples  # reading checks the file: an altered id raises its own error
             raise ConfigError(f"{self.path}: has no example with id '{missing}'. Check the id; case matters.")
         return np.array([found[id_] for id_ in ids], dtype=np.int64)
 
     def find(self, ids: Iterable[str] | Column) -> dict[str, int]:
-        """Row numbers of those of the ids that are in the index and not deleted."""
+        """Map ids to row numbers, without ids that are not in the index or whose examples were deleted."""
         wanted = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(_ids(ids), pa.large_string())
         return {id_: row for id_, row in self._having(wanted) if self.live[row]}
 
     def _having(self, wanted: Any) -> Iterator[tuple[str, int]]:
-        """Those of the ids that are in the index with their rows, deleted ones too."""
+        """Yield each of the ids that is in the index, with its row, deleted ones too."""
         if not len(wanted):
             return
         sieve = Sieve(id_keys(wanted.to_pylist()))
@@ -353,15 +353,15 @@ class IndexRows:
         return groups
 
     def check_rows(self, rows: RowsLike) -> Rows:
-        """Row numbers as int64.
+        """Return row numbers as int64, from any form of *rows*.
 
         Args:
-            rows: row numbers, ids as text, one truth value for each row of the index (such as :meth:`mask` gives), or a
-                filter, which some example must fulfil. A NumPy array of whole numbers, as :meth:`where` gives, holds
-                row numbers; in a list, say, none of them may be the id of another row.
+            rows: row numbers, ids as text, a bool for each row of the index (as :meth:`mask` returns), or a filter that
+                at least one example matches. Integers in a NumPy array (as :meth:`where` returns) are row numbers; in a
+                list, none of them may be the id of another row.
 
         Raises:
-            ConfigError: one of them does not exist, may be meant as an id, or they are something else.
+            ConfigError: a row does not exist, a number may be meant as an id, or *rows* is something else.
         """
         if isinstance(rows, str):
             return self._fulfilling(rows)
@@ -371,14 +371,14 @@ class IndexRows:
         if len(members) and all(isinstance(member, str) for member in members):
             return self.rows_of([str(member) for member in members])
         numbers = np.asarray(members) if len(members) else np.empty(0, dtype=np.int64)
-        if numbers.dtype == np.bool_ and numbers.shape == (self.rows,):  # other booleans fail below as no integers
+        if numbers.dtype == np.bool_ and numbers.shape == (self.rows,):  # other bool arrays fail below
             return np.flatnonzero(numbers)
         if members is not rows and np.issubdtype(numbers.dtype, np.integer):
             self._check_meant(numbers.ravel())
         return self._inside(numbers)
 
     def _check_meant(self, numbers: np.ndarray) -> None:
-        """Refuse numbers of which one is the id of another row: who takes ids out of a table means these."""
+        """Refuse numbers of which one is the id of another row: they may be ids that were read from a table."""
         for id_, row in self._having(pa.array(map(str, numbers.tolist()), pa.large_string())):
             if int(id_) != row:
                 raise ConfigError(
@@ -387,7 +387,7 @@ class IndexRows:
                 )
 
     def _inside(self, numbers: np.ndarray) -> Rows:
-        """Row numbers as int64, once all are known to exist."""
+        """Return row numbers as int64, after checking that all exist."""
         if numbers.ndim != 1 or (len(numbers) and not np.issubdtype(numbers.dtype, np.integer)):
             raise ConfigError(
                 f"rows must be a list of row numbers of {self.path}. To find the rows of ids, call rows_of([id, ...])."
@@ -406,11 +406,11 @@ class IndexRows:
         return found
 
     def values(self, field: str, *, quoted: bool = False) -> list[str | None]:
-        """One field of every row as text, deleted ones too; None where it is missing.
+        """Return one field of every row as text, deleted ones too; None where it is missing.
 
         Args:
-            field: its name; ``meta.lang`` is a part of an object.
-            quoted: put a text that looks like another value of the field, as "1" like 1, in quotes.
+            field: name of the field; ``meta.lang`` is a part of an object.
+            quoted: put a text in quotes if it looks like another type of value, such as "1" like 1.
 
         Raises:
             ConfigError: no such field.
@@ -423,7 +423,7 @@ class IndexRows:
         return field_values(tables, field, self.fields, quoted=quoted)
 
     def _labels(self, field: str) -> "list[str | None] | pa.ChunkedArray[Any]":
-        """One field of every row; columns of texts stay on the disk. Unlike values that look alike stay apart."""
+        """Return one field of every row; text columns stay memory maps. Values of different types are kept apart."""
         if field not in TEXT_FIELDS:
             return self.values(field, quoted=True)
         return pa.chunked_array([chunk for shard in self.shards for chunk in shard.examples.table[field].chunks])
@@ -438,7 +438,7 @@ class IndexRows:
 
 
 def _ids(ids: Any) -> list[str]:
-    """Ids as they are, once all are known to be texts that an id can be."""
+    """Return ids as a list, after checking that each is valid text."""
     if isinstance(ids, str) or not isinstance(ids, Iterable):
         raise ConfigError(f"ids is {ids!r}; it must be a list of texts, such as ['{ids}'].")
     found = list(ids)
@@ -450,7 +450,7 @@ def _ids(ids: Any) -> list[str]:
 
 
 def _as_texts(named: Iterable[Any]) -> dict[str, Any]:
-    """Names of groups by their text."""
+    """Map the text of each group's name to the name; refuse two names with the same text."""
     texts: dict[str, Any] = {}
     for name in named:
         if (other := texts.setdefault(str(name), name)) is not name:

@@ -33,25 +33,25 @@ from airrep.sparse import beside
 
 REASON = "selected_by"
 NUMBERS = 2**28
-"""Features of candidates that are held at most, 1 GiB of float32."""
+"""Most features of candidates in memory, 1 GiB of float32."""
 CANDIDATES = 10
-"""Rows of best rank that are candidates, times the number wanted."""
+"""Number of candidates for each requested row: the rows of best rank."""
 FIRST = 1000
-"""Picks for which they are read at first, where more can come later."""
+"""Most picks for which candidates are read at first, if more can be read later."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Wishes beside the best ranks."""
+    """Limits on a selection besides the best ranks."""
 
     diversity: float = 0.0
-    """0 to 1: how much being like what is chosen already counts against the rank."""
+    """Weight, 0 or more and below 1, of similarity to chosen rows against the rank."""
     quotas: Mapping[str, int] = field(default_factory=dict)
-    """At most so many of a value of the field; values without are free."""
+    """Most examples of each named value of the field; other values have no quota here."""
     each: int | None = None
-    """At most so many of every value that has no quota of its own; examples without the field count as one value."""
+    """Most examples of every value without a quota of its own; examples without the field count as one value."""
     tokens: int | None = None
-    """At most so many tokens in all."""
+    """Most tokens in total."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.diversity, int | float | np.number) or not 0 <= self.diversity < 1:
@@ -69,12 +69,12 @@ class Limits:
             raise ConfigError(f"select: the budget is {self.tokens} tokens; it must be at least 1.")
 
     def most(self, value: str | None) -> float:
-        """How many of a value may be chosen."""
+        """Return how many examples of a value may be chosen."""
         own = None if value is None else self.quotas.get(value)
         return own if own is not None else float("inf") if self.each is None else self.each
 
     def reach(self, values: Sequence[str | None]) -> int:
-        """How many of some examples may be chosen at most."""
+        """Return how many examples with these values may be chosen at most."""
         return int(sum(min(count, self.most(value)) for value, count in Counter(values).items()))
 
 
@@ -82,22 +82,22 @@ class ChosenRow(NamedTuple):
     """One chosen row."""
 
     place: int
-    """Its place in the ranking, from 0."""
+    """Place in the ranking, from 0."""
     redundancy: float
-    """Greatest cosine with a row that was chosen before, at least 0."""
+    """Greatest cosine with an earlier chosen row, at least 0."""
 
 
 def value_of(places: np.ndarray, rows: int) -> np.ndarray:
-    """Value of each place in a ranking of some rows: 1 for the first, down to 0 with its logarithm."""
+    """Return 1 − log(1 + p) / log(1 + n) for places p in a ranking of n rows: 1 for the first, near 0 for the last."""
     values: np.ndarray = 1 - np.log1p(places) / np.log1p(rows)
     return values
 
 
 class Chooser:
-    """Chooses greedily, by (1 − λ)·value − λ·redundancy, among the candidates, which are the rows of best rank.
+    """Greedy choice by (1 − λ)·value − λ·redundancy among the candidates, which are the rows of best rank.
 
-    The value of place p in the ranking of n rows is 1 − log(1 + p) / log(1 + n). Where quotas leave no candidate, there
-    are twice as many; without diversity the choice does not depend on their number.
+    The value of place p in the ranking of n rows is 1 − log(1 + p) / log(1 + n). If quotas leave no candidate, their
+    number is doubled; without diversity the choice does not depend on the number of candidates.
     """
 
     def __init__(
@@ -110,17 +110,17 @@ class Chooser:
         tokens: Callable[[Rows], Sequence[int]],
         channels: Sequence[str] | None = None,
     ) -> None:
-        """Arguments: the first rows of the ranking, and the number of all; then what tells of rows.
+        """*ranked* returns the first rows of a ranking of *count*; *values* and *tokens* return those of rows.
 
-        *channels* are those by which examples are alike; all when None.
+        *channels* are those whose features are compared for diversity; all when None.
         """
         self._ranked, self._count, self._index, self._limits = ranked, count, index, limits
         self._values_of, self._tokens_of, self._channels = values, tokens, channels
         self.ranking: Selection
-        """The candidates, in order of rank, with their reasons, once :meth:`choose` has looked at some."""
+        """The candidates, in order of rank, with their reasons; set by :meth:`choose`."""
         self.rows: Rows = np.empty(0, np.int64)
         self.tokens: list[int] = []
-        """Their tokens, where there is a budget."""
+        """Number of tokens of each candidate; empty without a budget."""
         self._values: list[str | None] = []
         self._units: DenseFeatures | SparseFeatures | None = None
         self._redundancy = np.empty(0)
@@ -130,8 +130,8 @@ class Chooser:
         self._taken: Counter[str | None] = Counter()
 
     def choose(self, count: int) -> list[ChosenRow]:
-        """So many rows, or fewer where the next one does not fit into the budget."""
-        # By rank alone more candidates can come later; a budget without a count may allow as many as there are rows.
+        """Choose *count* rows, or fewer if the next one does not fit into the budget."""
+        # By rank alone more candidates can be read later; a budget without a count may allow all rows.
         first = count if self._limits.diversity else min(count, FIRST)
         self._grow(min(self._count, CANDIDATES * first))
         while len(self._chosen) < count:
@@ -142,14 +142,14 @@ class Chooser:
         return self._chosen
 
     def _best(self) -> int:
-        """The best candidate; of equal ones the first in rank."""
+        """Return the place of the best open candidate; of equal ones, the first in rank."""
         values = value_of(np.arange(len(self.rows)), self._count)
         scores = (1 - self._limits.diversity) * values - self._limits.diversity * self._redundancy
         scores[~self._open] = -np.inf
         return int(np.argmax(scores))
 
     def _take(self, place: int) -> bool:
-        """Choose a candidate; false if it does not fit into the budget."""
+        """Choose a candidate; return False if it does not fit into the budget."""
         if self._limits.tokens is not None and self._used + self.tokens[place] > self._limits.tokens:
             return False
         self._chosen.append(ChosenRow(place, float(self._redundancy[place])))
@@ -165,7 +165,7 @@ class Chooser:
         return True
 
     def _grow(self, count: int) -> None:
-        """Take so many candidates in all."""
+        """Extend the candidates to *count* in all."""
         before = len(self.rows)
         self.ranking = self._ranked(count)
         self.rows = self.ranking.rows
@@ -193,7 +193,7 @@ def _products(units: DenseFeatures | SparseFeatures, others: DenseFeatures | Spa
 
 
 def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[str] | None) -> DenseFeatures | SparseFeatures:
-    """Stored features of rows, brought to length 1: the dense ones, or the sparse ones where there are no dense."""
+    """Return stored features of rows, scaled to length 1: dense ones, or sparse ones if there are no dense ones."""
     some = [one for one in index.channels if one.kind != "none" and (channels is None or one.name in channels)]
     if not some:
         raise ConfigError(
@@ -213,17 +213,17 @@ def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[str] | None)
 
 @dataclass(frozen=True)
 class Picked:
-    """One training example that was picked, by rank or by chance."""
+    """One training example that was picked by rank or at random."""
 
     reasons: ClassVar[tuple[str, ...]]
-    """Fields of the reason, in the order of the file."""
+    """Names of the fields that give the reason, in the order of the file."""
 
     example: Example
     row: int
     """Row number in the index."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The example, with the reason under ``selected_by``; reads back as a training example."""
+        """Return the example as a record, with the reason under ``selected_by``; it reads as a training example."""
         reasons = {name: getattr(self, name) for name in self.reasons}
         return {**self.example.to_dict(), REASON: {name: told for name, told in reasons.items() if told is not None}}
 
@@ -235,15 +235,15 @@ class Pick(Picked):
     reasons = ("query", "rank", "score", "row", "redundancy", "tokens")
 
     rank: int
-    """Its best rank over the queries; 1 = the most helpful of all for that query."""
+    """Best rank over the queries; 1 = the most helpful example for that query."""
     query: str
-    """Id of the first query that ranks it so."""
+    """Id of the first query that gives this rank."""
     score: float
-    """Its influence score on that query; higher = more helpful."""
+    """Influence score for that query; higher = more helpful."""
     redundancy: float | None = None
-    """Greatest cosine with an example that was picked before; None where diversity was not asked for."""
+    """Greatest cosine with an example that was picked before; None without diversity."""
     tokens: int | None = None
-    """Its tokens; None without a budget."""
+    """Number of tokens; None without a budget."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class Draw(Picked):
     draw: int
     """Number of the draw; 1 = the first."""
     log_weight: float
-    """Log of how much likelier the queries make it than the training corpus does."""
+    """Log importance weight: log of the example's likelihood by the queries over that by the training corpus."""
     seed: int
     """Seed of the draws."""
 
@@ -288,13 +288,13 @@ class SelectionResult(Tabular, Sequence[AnyPick], Generic[AnyPick]):
         return f"{len(self):,} examples"
 
     def to_dict(self) -> dict[str, Any]:
-        """The picks and where they come from, as JSON values."""
+        """Return the picks and their provenance as JSON values."""
         return {"provenance": self.provenance.entry(), "picks": [pick.to_dict() for pick in self.picks]}
 
     def save(self, out: str | Path, *, replace: bool = False) -> Path:
         """Write the examples as JSON lines, the reason of each under ``selected_by``.
 
-        ArtifactError: *out* exists and *replace* is false, or it cannot be written.
+        ArtifactError: *out* has a suffix of another format, exists and *replace* is false, or cannot be written.
         """
         path = Path(out)
         check_selection(path, replace=replace)
@@ -306,7 +306,7 @@ class SelectionResult(Tabular, Sequence[AnyPick], Generic[AnyPick]):
 
 
 def check_selection(path: Path, *, replace: bool) -> None:
-    """As :func:`check_writable`, of JSON lines: refuses the name of another format, which could not be read again."""
+    """Refuse a path with the suffix of another format than JSON lines, and what :func:`check_writable` refuses."""
     if path.suffix.lower() in (".parquet", ".csv", ".tsv", ".json", ".gz", ".zst", ".arrow"):
         name = f"{path.stem.partition('.')[0]}.jsonl"
         raise ArtifactError(f"{path}: a selection is written as JSON lines. Use a name such as {name}.")
@@ -314,7 +314,7 @@ def check_selection(path: Path, *, replace: bool) -> None:
 
 
 def check_writable(path: Path, *, replace: bool) -> None:
-    """Refuse, before any work, a path that exists unless *replace* is true, and any directory (ArtifactError)."""
+    """Raise ArtifactError, before any work, for a directory, and for an existing path unless *replace* is true."""
     if path.is_dir() or (not replace and is_taken(path)):
         raise ArtifactError(
             f"{url_of(path) or path}: exists already; nothing is overwritten. Give another path, or pass --replace."
@@ -339,28 +339,29 @@ def select(
     """Pick the training examples that some query ranks highest (min-rank).
 
     A training example's value is its best rank over the queries. Picks are ordered by that rank, then by the first
-    query that gives it. With *diversity* λ they are picked one after another from the 10 * count best: the place p of
-    n in that order is worth 1 − log(1 + p) / log(1 + n), and the greatest (1 − λ)·worth − λ·redundancy is next, where
-    redundancy is the greatest cosine of stored features with a pick before it, at least 0.
+    query that gives it. With *diversity* λ, examples are picked one after another from the 10 * count best. Place p of
+    n in that order is worth 1 − log(1 + p) / log(1 + n). The next pick has the greatest (1 − λ)·worth − λ·redundancy,
+    where redundancy is the greatest cosine of stored features with an earlier pick, at least 0.
 
     Args:
         index: the index to pick from; or its path.
         queries: examples that the picked data should help with.
-        count: how many; as many as fit if None, which needs a budget of tokens.
-        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then what teaches these comes
-            first; what teaches a bad answer most is left out (:func:`airrep.scoring.contrast.without_worse`).
-        where: a filter; only examples that fulfil it are ranked.
-        drop_duplicates: of examples with equal texts rank only the first.
+        count: how many examples to pick; if None, as many as fit into the budget *tokens*.
+        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`. Then examples rank first that
+            teach them; examples that teach a worse answer most are left out
+            (:func:`airrep.scoring.contrast.without_worse`).
+        where: a filter; only examples that match it are ranked.
+        drop_duplicates: of examples with equal texts, rank only the first.
         diversity: λ, 0 or more and below 1.
         by: a field, such as source.
-        most: at most so many of each value of that field (those without it count as one value), or of named ones.
-        tokens: budget: picking ends before the pick that would exceed it.
-        tokenizer: counts them: words, subwords (if None), or a folder or Hub id of a model.
+        most: most examples of each value of the field *by*, or a dict of values; a missing field counts as one value.
+        tokens: budget of tokens: picking ends before the pick that would exceed it.
+        tokenizer: how tokens are counted: ``words``, ``subwords`` (if None), or a folder or Hub id of a model.
         progress: called with the number of encoded queries.
 
     Raises:
-        ConfigError: *count* is above the examples to choose from or below 1, nothing fits into the budget, or a bad
-            filter, field, quota or budget.
+        ConfigError: *count* is below 1 or above the number of examples to choose from, nothing fits into the budget,
+            or an invalid filter, field, quota or budget.
 
     Example:
         >>> picks = airrep.select(index, queries, count=10)
@@ -385,7 +386,7 @@ def select(
 
 @dataclass(frozen=True)
 class _Picking:
-    """Picks kept rows of an index by their best rank over some queries, which have these ids."""
+    """Choice of kept rows of an index by their best rank over queries with these *ids*."""
 
     index: Index
     ranked: Asked
@@ -393,13 +394,13 @@ class _Picking:
     ids: Sequence[str]
 
     def best(self, count: int) -> tuple[Pick, ...]:
-        """The first rows of the ranking."""
+        """Pick the first rows of the ranking."""
         return self._told(min_rank(self.ranked, count, self.keep), np.arange(count))
 
     def within(
         self, limits: Limits, count: int | None, by: str | None, tokenizer: str, channels: Sequence[str] | None
     ) -> tuple[Pick, ...]:
-        """Rows that are diverse, within quotas and a budget; *channels* are those by which examples are alike."""
+        """Pick diverse rows within quotas and a budget; features of *channels* are compared."""
         index = self.index
         every = index.values(by, quoted=True) if by is not None else [None] * index.rows
         allowed = _allowed(limits, by, every, self.keep, count)
@@ -427,7 +428,7 @@ class _Picking:
         )
 
     def _told(self, found: Selection, places: np.ndarray) -> tuple[Pick, ...]:
-        """Some rows of a ranking, each with the reason."""
+        """Make picks of some rows of a ranking, each with its reason."""
         rows, ranks, queries, scores = (column[places] for column in found)
         reasons = zip(rows.tolist(), ranks.tolist(), queries.tolist(), scores.tolist(), strict=True)
         return tuple(
@@ -437,7 +438,7 @@ class _Picking:
 
 
 def _kept(index: Index, where: str | None, drop_duplicates: bool) -> Mask:
-    """The rows to choose from; of equal texts only the first, where duplicates are dropped."""
+    """Return the rows to choose from; with *drop_duplicates*, only the first of equal texts."""
     keep = index.mask(where)
     if not drop_duplicates:
         return keep
@@ -447,7 +448,7 @@ def _kept(index: Index, where: str | None, drop_duplicates: bool) -> Mask:
 def _limits(
     count: int | None, diversity: float, by: str | None, most: int | Mapping[str, int] | None, tokens: int | None
 ) -> Limits | None:
-    """Return what is wanted beside the best ranks; None if nothing is."""
+    """Return the limits besides the best ranks; None if there are none."""
     if (by is None) != (most is None):
         raise ConfigError("select: by (a field) needs most (how many of each value), and most needs by. Give both.")
     if count is None and tokens is None:
@@ -460,7 +461,7 @@ def _limits(
 
 
 def _allowed(limits: Limits, by: str | None, values: Sequence[str | None], keep: Mask, count: int | None) -> int:
-    """How many of the kept rows quotas allow, *values* being the field's of all rows; refuses a *count* above it."""
+    """Return how many kept rows the quotas allow, given the field's *values* of all rows; refuse a *count* above it."""
     _check_quotas(by, limits.quotas, values)
     rankable = int(keep.sum())
     allowed = limits.reach([values[row] for row in np.flatnonzero(keep).tolist()])
@@ -477,7 +478,7 @@ def _allowed(limits: Limits, by: str | None, values: Sequence[str | None], keep:
 
 
 def _check_quotas(by: str | None, quotas: Mapping[str, int], values: Sequence[str | None]) -> None:
-    """Refuse a quota of a value that no example has: it would limit nothing."""
+    """Refuse a quota for a value that no example has: it would limit nothing."""
     known = set(values) if quotas else set()
     unknown = next((name for name in quotas if name not in known), None)
     if unknown is not None:
@@ -488,7 +489,7 @@ def _check_quotas(by: str | None, quotas: Mapping[str, int], values: Sequence[st
 
 
 def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
-    """Counts the tokens of prompt and response of rows; a chat template's are not in."""
+    """Return a function that counts the tokens of rows' prompts and responses, without those of a chat template."""
 
     def count(rows: Rows) -> list[int]:
         split, _ = tokenizer_of(tokenizer, signs=True)
@@ -516,15 +517,15 @@ def resample(
 
     Args:
         index: an index of the method ``dsir``; or its path.
-        queries: examples of what is wanted.
-        count: how many.
+        queries: examples of the target distribution.
+        count: how many examples to draw.
         seed: seed of the draws.
-        where: a filter; only examples that fulfil it are drawn.
-        drop_duplicates: of examples with equal texts draw only the first.
+        where: a filter; only examples that match it are drawn.
+        drop_duplicates: of examples with equal texts, draw only the first.
 
     Raises:
         ConfigError: the index has no importance weights, *count* is not between 1 and the number of examples to
-            choose from, or a bad filter.
+            choose from, or the filter is invalid.
         DataError: the queries have no words.
     """
     index = as_index(index)
@@ -537,7 +538,7 @@ def resample(
 
 
 def _log_weights(index: Index, queries: Queries) -> np.ndarray:
-    """Log importance weights of all rows for all queries together, ``(n,)``."""
+    """Compute log importance weights of all rows for all queries together, ``(n,)``."""
     attributor = index.attributor
     if not isinstance(attributor, DsirAttributor):
         raise ConfigError(

@@ -35,51 +35,51 @@ if TYPE_CHECKING:
 SHARD = "shard.json"
 EXAMPLES, PLACES = "examples.arrow", "places.arrow"
 POSTINGS = ("columns", "rows", "values")
-"""Arrays of sparse features of a channel, column by column."""
+"""Names of the arrays that hold a channel's sparse features column by column."""
 Kind: TypeAlias = Literal["dense", "csr", "postings", "none"]
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 _SIEVE = 2**20
-"""Bits by which ids that are looked for are told from others."""
+"""Size of the table that rules out most ids that are not wanted; a power of 2."""
 
 
 def shard_name(start: int, attributor: str, corpus: str) -> str:
-    """The directory name of the shard of a corpus part whose first row is *start*."""
+    """Return the directory name of the shard of a corpus part whose first row is *start*."""
     return f"{start:010d}-{json_digest([start, attributor, corpus])[:16]}"
 
 
 def id_keys(ids: Iterable[Any]) -> np.ndarray:
-    """64 bits of each id, ascending, good in this process alone, ``(n,)`` int64: Python salts them."""
+    """Hash each id to 64 bits, ascending, ``(n,)`` int64; valid in this process only, as Python salts hashes."""
     return np.sort(np.fromiter(map(hash, ids), np.int64))
 
 
 class Sieve:
-    """Ids that are looked for, by their keys: most keys of others are let down by one look into a table of bits."""
+    """Wanted ids, by their keys: one look into a table rules out most other keys."""
 
     def __init__(self, keys: np.ndarray) -> None:
-        """*keys* as of :func:`id_keys`, at least one."""
+        """*keys* are from :func:`id_keys`, at least one."""
         self._keys = keys
         self._bits = np.zeros(_SIEVE, np.bool_)
         self._bits[keys & (_SIEVE - 1)] = True
 
     def holds_some(self, keys: np.ndarray) -> bool:
-        """Tell whether one of these keys is looked for."""
+        """Return whether one of *keys* is wanted."""
         some = keys[self._bits[keys & (_SIEVE - 1)]]
         places = np.minimum(np.searchsorted(self._keys, some), len(self._keys) - 1)
         return bool((self._keys[places] == some).any())
 
 
 class KeptChannel(NamedTuple):
-    """How a channel is stored."""
+    """Name, storage format and width of a channel."""
 
     name: str
     kind: Kind
-    """Dense; sparse row by row, in float32; sparse column by column, in float16; or nothing."""
+    """Dense, float16; sparse by row, float32 (csr); sparse by column, float16 (postings); or nothing stored."""
     dimension: int
-    """Numbers of a row; 0 where there are none."""
+    """Number of features of a row; 0 if none are stored."""
 
 
 def channels_of(encoded: Encoded, *, several: bool) -> list[KeptChannel]:
-    """How features are stored; *several*: those of channels of a sum, sparse ones column by column."""
+    """Return how each channel is stored; *several*: the method sums channels, and sparse ones are stored by column."""
     found = []
     for name, part in encoded.items():
         if part is None:
@@ -91,24 +91,24 @@ def channels_of(encoded: Encoded, *, several: bool) -> list[KeptChannel]:
 
 
 def folder_of(number: int, channel: str) -> str:
-    """The folder of a channel in a shard, by its number and as much of its name as a file system takes."""
+    """Return the folder name of a channel in a shard: its number, and its name as far as file names allow."""
     return f"{number}-{re.sub('[^a-z0-9]+', '-', channel.lower())[:40].strip('-')}"
 
 
 def write_shard(
     folder: Path, corpus: Corpus, encoded: Encoded, channels: Sequence[KeptChannel], attributor: str
 ) -> None:
-    """Write examples and what is kept of them, made by the attributor of a fingerprint, as one shard directory.
+    """Write examples and their features as one shard directory; *attributor* is the method's fingerprint.
 
-    It appears under its name only when it is whole; its parent exists.
+    The directory appears under its name only when it is whole; its parent must exist.
 
-    DataError: a feature is not finite, or too large for what it is stored as. ArtifactError: it cannot be written.
+    DataError: a feature is not finite, or too large for its stored type. ArtifactError: the shard cannot be written.
     """
     arrays = {
         folder_of(number, one.name): _arrays_of(encoded[one.name], one.kind, corpus)
         for number, one in enumerate(channels)
     }
-    with new_place(folder, replace=True) as temporary:  # instead of a damaged one that an interrupted run left
+    with new_place(folder, replace=True) as temporary:  # replaces a damaged shard that an interrupted run left
         temporary.mkdir()
         for name, own in arrays.items():
             (temporary / name).mkdir()
@@ -151,7 +151,7 @@ def _arrays_of(features: Features | None, kind: Kind, corpus: Corpus) -> dict[st
 
 
 def _filled(arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
-    """Tell whether a row has a number, as it is stored, that is not 0, ``(rows,)``."""
+    """Return whether each row has a stored number that is not 0, ``(rows,)``."""
     if "features" in arrays:
         return np.asarray(arrays["features"].any(axis=1))
     filled = np.zeros(rows, bool)
@@ -183,7 +183,7 @@ def _check_storable(features: np.ndarray, corpus: Corpus) -> None:
 
 
 def _write_examples(folder: Path, corpus: Corpus) -> None:
-    """Write the examples, and by themselves where they were read: the same data of another file are the same index."""
+    """Write the examples, with their places in a separate file, which does not count in fingerprints."""
     table = corpus.table.combine_chunks()
     write_table(folder / EXAMPLES, table.drop_columns([PLACE]))
     if table[PLACE].null_count < len(table):
@@ -197,7 +197,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """The content of ``shard.json`` (ArtifactError: there is no finished shard here, or it was altered)."""
+    """Read ``shard.json`` (ArtifactError: there is no finished shard here, or it was altered)."""
     with reading(folder / SHARD):
         record: dict[str, Any] = json.loads((folder / SHARD).read_bytes())
         for entry in record["files"].values():
@@ -206,7 +206,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def is_whole(folder: Path) -> bool:
-    """Tell whether a finished shard is here with every byte as it was written."""
+    """Return whether a folder holds a finished shard with every byte as it was written."""
     try:
         check_digests(folder, read_record(folder)["files"])
     except ArtifactError:
@@ -218,7 +218,7 @@ def is_whole(folder: Path) -> bool:
 class Shard:
     """One shard, opened as memory maps when it is first used.
 
-    Every byte of a file is held against its checksum before the file is read for the first time.
+    Each file is checked against its checksum before it is first read; only :meth:`may_have` reads ids unchecked.
     """
 
     place: Anchored
@@ -226,19 +226,19 @@ class Shard:
     rows: int
     channels: tuple[KeptChannel, ...]
     files: Mapping[str, Mapping[str, Any]] = field(repr=False)
-    """Size and checksum of each file, its record among them."""
+    """Size and checksum of each file, including ``shard.json``."""
 
     @property
     def folder(self) -> Path:
-        """Its directory."""
+        """Directory of the shard."""
         return self.place.path
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without keys of ids and open files, which are good in this process alone."""
+        """Leave out keys of ids and memory maps, which are valid in this process only."""
         return {name: value for name, value in vars(self).items() if name not in ("_id_keys", "_blocks")}
 
     def block(self, channel: str) -> "Block":
-        """Features of a channel, for scoring (ArtifactError: a file of the channel was altered)."""
+        """Return the features of a channel, for scoring (ArtifactError: a file of the channel was altered)."""
         if channel not in self._blocks:
             with self._named(channel):
                 self._blocks[channel] = self._opened(channel)
@@ -250,7 +250,7 @@ class Shard:
 
     @contextmanager
     def _named(self, channel: str) -> Iterator[None]:
-        """Name the channel in the error of a file that was altered, where others can be asked alone."""
+        """Name the channel in the error for an altered file, if there are other channels that can be used instead."""
         try:
             yield
         except ArtifactError as error:
@@ -270,7 +270,7 @@ class Shard:
             return Block(self.start, self._postings(folder, one.dimension))
         if one.kind == "csr":
             return Block(self.start, self._csr(folder, one.dimension))
-        features = self._map(f"{folder}/features")  # a search reads few of them, so they are checked when they are read
+        features = self._map(f"{folder}/features")  # a search reads few of them, so check() runs when they are read
         codes, scales, bounds = (self._load(f"{folder}/{name}") for name in ("codes", "scales", "bounds"))
         shapes = [(self.rows, one.dimension), (self.rows, one.dimension), (self.rows,), (self.rows, 2)]
         if [array.shape for array in (features, codes, scales, bounds)] != shapes:
@@ -283,7 +283,7 @@ class Shard:
         return Block(self.start, features, codes, scales, bounds, check)
 
     def features(self, rows: Rows | None = None, channels: Sequence[str] | None = None) -> "Encoded":
-        """Features of some rows, numbered from 0 here, or of all, in float32; those of some channels, or of all."""
+        """Return features of some rows, numbered from 0 in the shard, as float32 by channel; None means all."""
         from airrep.scoring.columns import Postings
 
         chosen, found = slice(None) if rows is None else rows, dict[str, Features | None]()
@@ -299,7 +299,7 @@ class Shard:
         return found
 
     def _postings(self, folder: str, columns: int) -> "Postings":
-        """Sparse features by column, checked first: a wrong row would crash the process."""
+        """Load sparse features by column, checked first: a wrong row would crash the process."""
         from airrep.scoring.columns import Postings
 
         listed, rows, values = (self._load(f"{folder}/{name}") for name in POSTINGS)
@@ -313,7 +313,7 @@ class Shard:
         return found
 
     def _csr(self, folder: str, columns: int) -> SparseFeatures:
-        """The three parts as a matrix, checked first: a wrong index would crash the process."""
+        """Load a CSR matrix, checked first: a wrong index would crash the process."""
         data, indices, indptr = (self._load(f"{folder}/{name}") for name in ("data", "indices", "indptr"))
         fits = len(indptr) == self.rows + 1 and indptr[0] == 0 and indptr[-1] == len(indices) == len(data)
         if (
@@ -325,12 +325,12 @@ class Shard:
         return SparseRows(data, indices, indptr, (self.rows, columns))
 
     def may_have(self, wanted: Sieve) -> bool:
-        """Tell whether some of the ids may be here, told by their keys, which other ids hardly have."""
+        """Return whether the shard may hold a wanted id; a false positive needs a collision of 64-bit keys."""
         return wanted.holds_some(self._id_keys)
 
     @cached_property
     def _id_keys(self) -> np.ndarray:
-        """Keys of its ids; read without the texts beside them, so that no byte is held against a checksum."""
+        """Keys of the shard's ids; only the ids are read, so the file's checksum is not checked."""
         path = self.folder / EXAMPLES
         with reading(path):
             ids = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column("id")
@@ -346,7 +346,7 @@ class Shard:
 
     @cached_property
     def examples(self) -> Corpus:
-        """Its examples, read from the memory map on demand."""
+        """The shard's examples, read from the memory map on demand."""
         path = self.folder / EXAMPLES
         table = self._table(EXAMPLES)
         if PLACES in self._files:
@@ -374,7 +374,7 @@ class Shard:
 
     @cached_property
     def _files(self) -> Mapping[str, Mapping[str, Any]]:
-        """Size and checksum of each file, once its record is known to be as it was written."""
+        """Size and checksum of each file, after checking ``shard.json``."""
         self._check(SHARD)
         return self.files
 
@@ -400,7 +400,7 @@ def _altered(path: Path) -> ArtifactError:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn a failed read of an index file into a one-line ArtifactError."""
+    """Turn an error while reading an index file into a one-line ArtifactError."""
     try:
         with within_limits(path):
             yield
@@ -414,7 +414,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 class Blocks(Sequence["Block"]):
-    """The features of a channel, shard by shard, mapped when they are first touched."""
+    """The features of a channel, shard by shard, mapped on first access."""
 
     def __init__(self, shards: Sequence[Shard], channel: str) -> None:
         self._shards, self._channel = shards, channel

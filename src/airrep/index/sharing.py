@@ -1,4 +1,4 @@
-"""An index that several machines make: build parts, join them."""
+"""Build an index on several machines: build parts, then join them."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ KIND = "index-part"
 
 
 def is_part(path: str | Path) -> bool:
-    """Tell whether a part of an index lies at a path or URL."""
+    """Return whether a path or URL holds a part of an index."""
     try:
         return bool(read_manifest(fetched(path))["kind"] == KIND)
     except (AirRepError, OSError):
@@ -39,17 +39,17 @@ class IndexPart(NamedTuple):
     path: Path
     share: Share
     rows: int
-    """Examples of the whole index."""
+    """Number of examples in the whole index."""
     shards: tuple[str, ...]
-    """Names of its shards, in order."""
+    """Names of the part's shards, in order."""
     lineage: Mapping[str, Any]
-    """Fields of the whole index's manifest that tell where it comes from."""
+    """Fields of the whole index's manifest on its origin."""
     files: Mapping[str, Any]
-    """Its files, with sizes and checksums."""
+    """Files of the part, with sizes and checksums."""
 
     @property
     def state(self) -> dict[str, str]:
-        """Checksums of what its method learnt from the corpus, by file."""
+        """Checksums of the files that hold what the method learnt from the corpus."""
         return {name: entry["sha256"] for name, entry in self.files.items() if name.startswith("state/")}
 
 
@@ -78,21 +78,21 @@ def build_part(
 ) -> IndexPart:
     """Encode every n-th shard of an index, for :func:`airrep.index.sharing.join_parts`.
 
-    What the method learns, it learns from the whole corpus, which every part is given: so all learn the same. Where
-    that takes long, or where machines of several kinds would round it in different ways, one part learns it and the
-    others take it from there.
+    Each part is given the whole corpus, and the method learns from all of it, so that all parts learn the same. If
+    learning takes long, or if machines of several kinds would round differently, let one part learn, and give that
+    part as *state* to the others.
 
     Args:
         train: the whole training data.
         out: the directory to make.
         share: ``"i/n"``, the i-th of n parts.
         method: as for :func:`airrep.build_index`.
-        state: a finished part of the same index, whose method is taken as it has learnt.
-        recipe: likewise.
-        settings: and the others, as for :func:`airrep.build_index`.
+        state: a finished part of the same index, whose learnt state is used.
+        recipe: as for :func:`airrep.build_index`.
+        settings: as for :func:`airrep.build_index`, like all other arguments.
 
     Raises:
-        ConfigError: there are fewer shards than parts; and as for :func:`airrep.build_index`, as all other errors.
+        ConfigError: there are fewer shards than parts. For other errors see :func:`airrep.build_index`.
     """
     mine, path = Share.parse(share, "--part"), real_path(out)
     method, train, shard_rows = checked(train, method, settings, shard_rows, skip_invalid, recipe)
@@ -114,7 +114,7 @@ def build_part(
 
 
 def _learnt_from(part: IndexPart, method: Attributor, train: Corpus, shard_rows: int) -> BuildPlan:
-    """The plan of an index whose method takes what another part's has learnt."""
+    """Plan an index whose method uses the learnt state of another part."""
     where = "Give another part, or leave --set state= out."
     if part.lineage["method"] != method.name:
         raise ArtifactError(f"{part.path}: was built with {part.lineage['method']}, not {method.name}. {where}")
@@ -157,8 +157,8 @@ def join_parts(paths: Sequence[str | Path], out: str | Path, *, replace: bool = 
 
     Raises:
         ConfigError: no parts.
-        ArtifactError: a part is missing, there twice, of another index, unfinished or altered; or something else is at
-            *out*, or it cannot be written.
+        ArtifactError: a part is missing, given twice, of another index, unfinished or altered; or something else is at
+            *out*, or *out* cannot be written.
     """
     if not paths:
         raise ConfigError("append: no parts are given. Name all parts of the index.")
@@ -170,7 +170,7 @@ def join_parts(paths: Sequence[str | Path], out: str | Path, *, replace: bool = 
 
 
 def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
-    """The parts by number, once they are known to make one whole index."""
+    """Sort the parts by number, after checking that they make one whole index."""
     first = parts[0]
     by_number: dict[int, IndexPart] = {}
     for part in parts:
@@ -217,7 +217,7 @@ def _join(stage: Stage, parts: Sequence[IndexPart]) -> None:
 
 
 def _copy_shard(source: Path, target: Path) -> None:
-    """Copy a shard, unless an interrupted join has; it has its name only when it is whole."""
+    """Copy a shard, unless an interrupted join has copied it; it gets its name only when it is whole."""
     if is_whole(target):
         return
     with new_place(target, replace=True) as temporary:  # instead of a damaged one that an interrupted join left

@@ -1,9 +1,9 @@
-"""Why a hit scores so: its channels, and the words of both texts.
+"""Why a hit has its score: its channels, and the words of both texts.
 
-The lexical part of a score is a sum over columns that both examples have. The product of a column is shared among
-the places where its n-gram stands in the query. N-grams that overlap there are one phrase, as far as the training
-example has it whole; an n-gram that reaches over the end of a phrase counts to it. Nothing here says that the words
-are a cause; they are what the score saw.
+The lexical part of a score is a sum over columns that both examples have. The product of a column is divided among
+the places where its n-gram stands in the query. Overlapping n-grams form one phrase, as far as the training example
+has the phrase whole; an n-gram that reaches over the end of a phrase counts towards it. The words are what the score
+is computed from, not necessarily a cause.
 """
 
 import unicodedata
@@ -27,18 +27,18 @@ from airrep.scoring.asked import Asked, SumAsked
 from airrep.scoring.products import SparseAsked
 
 PHRASES = 10
-"""Phrases told of a hit."""
+"""Most phrases reported for a hit."""
 SPANS = 100
-"""Places told of a phrase, in each example."""
+"""Most places reported for a phrase, in each example."""
 LETTERS = 200
-"""Characters told of a phrase; its places tell all."""
+"""Most characters of a phrase that are shown; its places cover all of it."""
 
 ACCENTS = 8
-"""Accents of one letter that are kept with it, at most."""
+"""Most combining accents that are kept with a letter."""
 LONGEST, SEARCHED = 2**16, 2**30
-"""Characters of the query, and these times those of the training example: in longer ones no phrase is searched for."""
+"""Most characters of the query, and most of the query times the example, for which phrases are searched."""
 WINDOW = 1024
-"""N-grams of a phrase that the training example has whole, at most."""
+"""Most n-grams of a phrase that the training example has whole."""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -48,13 +48,13 @@ class SameWords:
     """Words that stand in the query and in the training example."""
 
     text: str
-    """They as the query has them, in one line; the end of a long phrase is cut off."""
+    """The words as the query has them, in one line; the end of a long phrase is cut off."""
     score: float
-    """Their part of the score, in its units."""
+    """The words' part of the score, in the score's units."""
     query: tuple[Span, ...]
-    """Where they stand in the query."""
+    """Places of the words in the query."""
     example: tuple[Span, ...]
-    """Where they stand in the training example; where it has them in parts alone, the parts."""
+    """Places of the words in the training example; places of their parts if it has only parts."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Why:
     """Parts of a hit's score."""
 
     channels: dict[str, float]
-    """Each channel's part; their sum is the score. A method without channels is one itself."""
+    """Each channel's part; the parts add up to the score. A method without channels counts as one channel."""
     same_words: tuple[SameWords, ...] = ()
-    """Those that gave most, greatest first; none for methods that read no words."""
+    """Phrases with the greatest parts of the score, greatest first; empty for methods that read no words."""
     predicted: tuple[str, ...] = ()
-    """Channels that did not read this example, no candidate: their scores are predicted from the others'."""
+    """Channels that did not score this example, since it is no candidate: other channels predict their scores."""
     tokens: WordScores | None = None
-    """The score by pairs of words of the two texts, where that was asked for."""
+    """The score by pairs of words of the two texts; None unless requested."""
 
 
 class Products(NamedTuple):
@@ -81,7 +81,7 @@ class Products(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """N-grams of a text that overlap, one stretch of it."""
+    """A stretch of a text that overlapping n-grams cover."""
 
     start: int
     stop: int
@@ -100,13 +100,13 @@ class _Kept(NamedTuple):
         return _Kept(*(part[chosen] for part in self))
 
     def inside(self, run: _Run) -> np.ndarray:
-        """The n-grams that lie in a stretch."""
+        """Return the keys of n-grams that lie in a stretch."""
         first, last = np.searchsorted(self.starts, [run.start, run.stop])
         keys: np.ndarray = self.keys[first:last][self.stops[first:last] <= run.stop]
         return keys
 
     def runs(self) -> list[_Run]:
-        """Stretches of places that overlap."""
+        """Merge overlapping places into stretches."""
         if not len(self.starts):
             return []
         reach = np.maximum.accumulate(self.stops)
@@ -119,18 +119,18 @@ class _Kept(NamedTuple):
 def same_words(
     products: Products, query: Example, asked: Places, example: Example, had: Places, most: int | None = PHRASES
 ) -> tuple[SameWords, ...]:
-    """The phrases that query and training example share, those of the greatest scores, by size, first.
+    """Find the phrases that query and training example share, the greatest absolute scores first.
 
     Args:
-        products: of the query's features with those of the training example.
+        products: products of the query's features with those of the training example.
         query: the query.
-        asked: places of its features.
+        asked: places of the query's features.
         example: the training example.
-        had: places of its features.
-        most: phrases told at most; all when None.
+        had: places of the training example's features.
+        most: most phrases to return; all when None.
 
     Returns:
-        Phrases whose scores add up to the products of all columns that have a place in both.
+        Phrases whose scores, if all are returned, add up to the products of all columns with a place in both texts.
     """
     in_query, in_example = _shared(products, asked, had)
     text, other = seen_text(query, "whole"), seen_text(example, "whole")
@@ -146,7 +146,7 @@ def same_words(
 
 
 def _shared(products: Products, asked: Places, had: Places) -> tuple[_Kept, _Kept]:
-    """Places of the n-grams that both have and that have a product, with their shares of it."""
+    """Return the places, in query and example, of common n-grams with a product; the query's have shares of it."""
     keys, others = _keys(asked), _keys(had)
     column = np.searchsorted(products.columns, asked.columns)
     column[column == len(products.columns)] = 0
@@ -164,7 +164,7 @@ def _shared(products: Products, asked: Places, had: Places) -> tuple[_Kept, _Kep
 
 
 def _keys(places: Places) -> np.ndarray:
-    """64 bits for each pair of column and n-gram."""
+    """Return 64 bits for each pair of column and n-gram."""
     return np.asarray(places.ngrams + places.columns.astype(np.uint64) * _ODD)
 
 
@@ -174,7 +174,7 @@ def _ordered(keys: np.ndarray, places: Places, chosen: np.ndarray, scores: np.nd
 
 
 def _found(run: _Run, kept: _Kept, text: str, there: str) -> Iterator[_Run]:
-    """A stretch of the query in as few parts as the training example has, whose words are *there*, from the left."""
+    """Split a stretch of the query, from the left, into few parts whose words the example's text *there* has."""
     if _words(text[run.start : run.stop]) in there:
         yield run
         return
@@ -182,7 +182,7 @@ def _found(run: _Run, kept: _Kept, text: str, there: str) -> Iterator[_Run]:
     while first < last:
         start = int(kept.starts[first])
         same = first + int(np.searchsorted(kept.starts[first:last], start, side="right"))
-        least = int(kept.stops[first:same].min())  # one n-gram is there, though perhaps not in the same letters
+        least = int(kept.stops[first:same].min())  # the example has one n-gram, though perhaps with other letters
         ends = [end for end in np.unique(kept.stops[first : min(last, first + WINDOW)]).tolist() if end > least]
         more = bisect_left(ends, True, key=lambda end: _words(text[start:end]) not in there)
         stop = ends[more - 1] if more else least
@@ -194,7 +194,7 @@ def _found(run: _Run, kept: _Kept, text: str, there: str) -> Iterator[_Run]:
 def _told(
     words: str, runs: list[_Run], query: Example, in_query: _Kept, example: Example, in_example: _Kept
 ) -> SameWords:
-    """One phrase, with its places in both examples."""
+    """Describe a phrase, with its places in both examples."""
     inside = np.concatenate([in_query.inside(run) for run in runs])
     found = in_example.where(np.isin(in_example.keys, inside)).runs()
     text = seen_text(example, "whole")
@@ -209,7 +209,7 @@ def _told(
 
 
 def _words(text: str) -> str:
-    """A text by which phrases are told apart: in one line, and any case."""
+    """Normalise a text to compare phrases: one line, and without case."""
     return " ".join(text.casefold().split())
 
 
@@ -220,7 +220,7 @@ def _spans(example: Example, runs: Iterable[_Run]) -> tuple[Span, ...]:
 
 
 def _whole_signs(text: str, run: _Run) -> tuple[int, int]:
-    """A stretch that takes no sign apart from the accents that belong to it; tokens may be parts of one."""
+    """Widen a stretch so that it does not cut a letter from its accents, as tokens may do."""
     start, stop = run.start, run.stop
     while start > max(0, run.start - ACCENTS) and _joins(text[start]):
         start -= 1
@@ -241,7 +241,7 @@ class Scored(NamedTuple):
 
 
 def check_tokens(attributor: Attributor) -> None:
-    """Refuse a method, or a sum of channels, of which nothing tells tokens with a ConfigError."""
+    """Raise ConfigError if a method, or every channel of a sum, cannot divide scores among tokens."""
     parts = attributor.parts if isinstance(attributor, SeveralMethods) else (attributor,)
     own = (type(part) for part in parts)
     if all(one.tokens is Attributor.tokens and one.places is Attributor.places for one in own):
@@ -256,7 +256,7 @@ def _without_tokens(names: Iterable[str]) -> ConfigError:
 
 
 class Reasons:
-    """Tells why the hits of a query score as they do, from their stored features alone."""
+    """Explains the scores of a query's hits, from stored features; with tokens, gradients are computed again."""
 
     def __init__(self, rows: IndexRows, attributor: Attributor) -> None:
         self._index, self._name = rows, attributor.name
@@ -266,17 +266,17 @@ class Reasons:
     def of(
         self, query: Example, asked: Asked, place: int, hits: Sequence[Scored], *, tokens: bool = False
     ) -> list[Why]:
-        """Why each of the hits has its score.
+        """Explain the score of each hit.
 
         Args:
             query: the query.
-            asked: what it and others ask.
-            place: its number among them.
+            asked: prepared queries, this query among them.
+            place: number of the query among them.
             hits: rows of the index, with their scores.
-            tokens: tell which words of the one text have what of which words of the other.
+            tokens: also divide the score among pairs of words of the two texts.
 
         Raises:
-            ConfigError: *tokens* are asked for, and no channel has any.
+            ConfigError: *tokens* is set, and no channel can score tokens.
         """
         one = asked.chosen(slice(place, place + 1))
         found = self._of(query, one, hits)
@@ -320,7 +320,7 @@ class Reasons:
         return Why(channels, same_words(products, query, together[0], example, together[1]), predicted)
 
     def _by_words(self, query: Example, asked: Asked, hits: Sequence[Scored], whys: Sequence[Why]) -> list[WordScores]:
-        """The score of each hit by pairs of words."""
+        """Divide the score of each hit among pairs of words."""
         examples = [self._index.example(hit.row) for hit in hits]
         if has_pairs([query, *examples]):
             raise ConfigError(
@@ -354,7 +354,7 @@ class Reasons:
         examples: Sequence[Example],
         words: Sequence[TextWords],
     ) -> list[np.ndarray] | None:
-        """Return what one channel gave to each of some rows by pairs of words; None where it has no tokens."""
+        """Divide one channel's score of each row among pairs of words; None if the channel cannot."""
         method = self._methods[name]
         places = method.places(query) if isinstance(part, SparseAsked) else None
         if isinstance(part, SparseAsked) and places is not None:
@@ -369,14 +369,14 @@ class Reasons:
 
 
 def _predicting(asked: Asked, row: int) -> Iterator[str]:
-    """Names of the channels of a query that did not read a row."""
+    """Yield names of the channels that did not score a row, as it is not among the query's candidates."""
     for name, part in asked.parts.items() if isinstance(asked, SumAsked) else ():
         if isinstance(part, CandidatesAsked) and row not in part.picked[0]:
             yield name
 
 
 def _parts(asked: Asked, name: str) -> Iterator[tuple[str, Asked, float]]:
-    """The channels, and their weights for the only query; what is no sum is one itself."""
+    """Yield the channels of a single query with their weights; without a sum, the query as one channel."""
     parts = asked.parts if isinstance(asked, SumAsked) else {name: asked}
     weights = asked.weights[0].tolist() if isinstance(asked, SumAsked) else [1.0]
     yield from ((channel, part, weight) for (channel, part), weight in zip(parts.items(), weights, strict=True))

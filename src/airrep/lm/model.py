@@ -533,9 +533,10 @@ def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:
     That is so if weights are stored in float32, are quantised and the device is not the CPU, or get adapters added, or
     if the LM's code makes constants that :func:`hold` cannot convert.
     """
-    if is_packed(files.weights) and files.adapter is None and torch.device(device).type == "cpu":
+    packed = is_packed(files.weights)
+    if packed and files.adapter is None and torch.device(device).type == "cpu":
         return load_packed(files.weights, files.name, trusted)
-    kind = None if files.adapter is not None else stored_type(files.weights, files.name)
+    kind = None if packed or files.adapter is not None else stored_type(files.weights, files.name)
     if kind is None:
         return None
     model = load_network(files.weights, files.name, trusted, kind).to(device)

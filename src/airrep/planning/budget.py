@@ -104,18 +104,18 @@ class LearnPlan(Settings):
         return self.subsets > 0 and self.steps > 0
 
     def label_seconds(self, costs: Costs) -> float:
-        """Seconds of one worker that the labels take."""
+        """Return the seconds of one worker that the labels take."""
         tuned = self.size * self.epochs * costs.fine_tune
         learn = self.subsets * (tuned + self.queries * costs.evaluate)
         return learn + 2 * self.held_out_subsets * (tuned + self.held_out_queries * costs.evaluate)
 
     def train_seconds(self, costs: Costs) -> float:
-        """Seconds that channels and the encoder take: encoding all texts once, every step, stopping and judging."""
+        """Return the seconds of channels and encoder: gradients, encoding all texts, every step, stopping, judging."""
         steps = self.steps * self.step_seconds(costs) if self.trains else 0.0
         return self.gradient_seconds(costs) + self.fixed_seconds(costs) + steps
 
     def fixed_seconds(self, costs: Costs) -> float:
-        """Seconds of the encoder that do not depend on the number of steps."""
+        """Return the encoder's seconds that do not depend on the number of steps."""
         held_out = drawn(self.held_out_pool, self.size, self.held_out_subsets) + self.held_out_queries
         if not self.trains:
             return costs.encode * 2 * held_out
@@ -124,21 +124,21 @@ class LearnPlan(Settings):
         return costs.encode * (learn + passes * held_out)
 
     def gradient_seconds(self, costs: Costs) -> float:
-        """Seconds for gradients of all held-out examples and queries, and for the fine-tune before the second ones."""
+        """Return the seconds of gradients of all held-out texts; if ``warms``, twice these and a fine-tune."""
         once = GRADIENTS * costs.fine_tune * 2 * (self.held_out_pool + self.held_out_queries)
         return 2 * once + self.size * self.epochs * costs.fine_tune if self.warms else once
 
     def step_seconds(self, costs: Costs) -> float:
-        """Seconds of one training step, as three forward passes over the texts that are expected in it."""
+        """Return the seconds of one training step: three forward passes over the texts that are expected in it."""
         texts = drawn(self.pool, self.size, STEP_SUBSETS) + min(STEP_QUERIES, self.queries)
         return 3 * trained_share(self.train_layers, costs.layers) * costs.encode * texts
 
     def layers(self, costs: Costs) -> int:
-        """Layers that are trained, as a number."""
+        """Return the number of layers that are trained."""
         return costs.layers if self.train_layers == "all" else int(self.train_layers)
 
     def pays_from(self, costs: Costs) -> float | None:
-        """Number of examples above which the trained encoder takes less time than gradients; None if it never does.
+        """Return from how many examples on the trained encoder takes less time than gradients; None if never.
 
         Labels and training take F, the gradients of an example g, and its encoding e: F + n e = n g at n = F / (g - e).
         """
@@ -147,12 +147,12 @@ class LearnPlan(Settings):
 
 
 def trained_share(train_layers: int | str, layers: int) -> float:
-    """Share of an encoder that is trained, and computed again in each step."""
+    """Return the share of an encoder that is trained, and computed again in each step."""
     return max((layers if train_layers == "all" else int(train_layers)) / layers, 0.002)
 
 
 def drawn(pool: int, size: float, subsets: int) -> float:
-    """Return the expected number of examples of a pool that are in at least one of some random subsets."""
+    """Return how many examples of a pool are expected to be in at least one of *subsets* random subsets."""
     return float(pool * (1 - (1 - size / pool) ** subsets))
 
 
@@ -181,7 +181,7 @@ class AtHand(NamedTuple):
     epochs: int = 2
 
     def one(self, size: int, queries: int) -> float:
-        """Seconds of one worker for a fine-tune on a subset and the losses of *queries* queries."""
+        """Return one worker's seconds for a fine-tune on a subset and the losses of *queries* queries."""
         return size * self.epochs * self.costs.fine_tune + queries * self.costs.evaluate
 
 

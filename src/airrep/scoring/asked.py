@@ -1,7 +1,7 @@
-"""Queries asked of the rows of an index: scores, bounds, group scores, sums.
+"""Prepared queries that score the rows of an index: scores, bounds, group scores, sums.
 
 A score of several channels is f(x, z) = Σ_c w_c(x) s_c(x, z), and that of a group f(x, S) = Σ_c w_c(x) g_c(x, S). The
-weight w_c(x) is one number a query and channel, which is applied last.
+weight w_c(x) is one number for each query and channel, which is applied last.
 """
 
 import copy
@@ -25,9 +25,9 @@ from airrep.scoring.pooling import Pooling
 ROUNDING = 2.0**-21
 """Covers the float32 roundings of a scaled product, and of the final score."""
 WIDE = 8192
-"""Scores compared with their limits at a time."""
+"""Number of scores that are compared with their limits at a time."""
 CELLS = 2**22
-"""Scores in float64 that are held at a time, 32 MiB."""
+"""Most float64 scores in memory at a time, 32 MiB."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class BoundedScores:
     slack: np.ndarray
     """``(2c + 1, q)`` float64, for c channels of approximate scores."""
     bounds: np.ndarray
-    """``(2c, b)`` float32: norm, norm of the rounding error, of each of these channels."""
+    """``(2c, b)`` float32: norm, and norm of the rounding error, for each of the c channels."""
     known: np.ndarray | None = None
-    """``(b, q)`` float64: the part of the scores that is exact; the values have it too."""
+    """``(b, q)`` float64: the part of the scores that is exact, which ``values`` include."""
 
     def negated(self) -> "BoundedScores":
-        """Bounds on the scores times -1."""
+        """Return bounds on the scores times -1."""
         return BoundedScores(-self.values, self.slack, self.bounds, None if self.known is None else -self.known)
 
     @cached_property
@@ -55,7 +55,7 @@ class BoundedScores:
         return widest
 
     def least_of_best(self, k: int) -> np.ndarray:
-        """Score that at least k rows of the piece are known to reach, ``(q,)``: k of its first rows, if it has many."""
+        """Return a score that at least k rows of the piece are known to reach, ``(q,)``, by the first rows if many."""
         first = self.values[: max(WIDE, 32 * k)]
         place = len(first) - k
         kth: np.ndarray = np.partition(first, place, axis=0)[place]
@@ -63,11 +63,11 @@ class BoundedScores:
         return known
 
     def above(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-        """Pairs that may exceed the floor ``(q,)`` of their query: query, row, score, error bound, exact part."""
+        """Return pairs that may exceed *floor* ``(q,)`` of their query: query, row, score, error bound, exact part."""
         with np.errstate(over="ignore"):
             limit = np.nextafter((floor - self.widest).astype(np.float32), np.float32(-np.inf))
         place = np.flatnonzero(_reached(self.values, limit))
-        if not len(place):  # as mostly, once good rows were seen
+        if not len(place):  # the usual case, once good rows were seen
             return None
         row, query = np.divmod(place, len(limit))
         score = self.values[row, query].astype(np.float64)
@@ -81,7 +81,7 @@ class BoundedScores:
 
 
 def _reached(values: np.ndarray, limit: np.ndarray) -> np.ndarray:
-    """Tell whether each value ``(b, q)`` reaches the limit ``(q,)`` of its column."""
+    """Return whether each value ``(b, q)`` reaches the limit ``(q,)`` of its column."""
     b, q = values.shape
     if q == 1:
         return values >= limit
@@ -99,32 +99,32 @@ class Kept(Protocol):
 
     @property
     def spans(self) -> Sequence[Span]:
-        """Where their blocks stand."""
+        """First row and number of rows of each block."""
 
     def blocks(self, channel: str) -> Sequence[Block]:
-        """Features of a channel."""
+        """Return the features of a channel."""
 
     @property
     def live(self) -> Mask | None:
-        """Examples that were not deleted, ``(n,)``; None for all."""
+        """Examples that are not deleted, ``(n,)``; None for all."""
 
     def scores(self, channel: str, method: Any, queries: Sequence[Any], rows: Rows | None = None) -> np.ndarray:
-        """Scores ``(q, n)`` of all examples, or of some rows, by a method that keeps no features, a channel."""
+        """Compute scores ``(q, n)`` of all examples, or of *rows*, by a channel whose *method* stores no features."""
 
 
 class Asked(ABC):
-    """Some queries, asked of all rows of an index; higher scores = more helpful.
+    """Some queries, prepared to score all rows of an index; higher scores = more helpful.
 
-    A class needs ``spans``, ``pooling``, :meth:`__len__`, :meth:`chosen`, :meth:`over` and :meth:`scores`. The other
-    methods make answers faster, or pool groups in another way.
+    A subclass needs ``spans``, ``pooling``, :meth:`__len__`, :meth:`chosen`, :meth:`over` and :meth:`scores`. It may
+    override the other methods to be faster, or to pool groups in another way.
     """
 
     spans: Sequence[Span]
-    """Where the blocks of rows stand."""
+    """First row and number of rows of each block."""
     pooling: Pooling
-    """Its own pool of group scores."""
+    """Default pool of group scores."""
     final: bool = True
-    """True if :meth:`scores` cost no more than bounds on them, so that top-k needs no bounds."""
+    """True if :meth:`scores` are as cheap as bounds on them, so that top-k needs no bounds."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -132,33 +132,33 @@ class Asked(ABC):
 
     @abstractmethod
     def chosen(self, queries: slice | np.ndarray) -> Self:
-        """Some of the queries."""
+        """Return some of the queries."""
 
     @abstractmethod
     def over(self, kept: Kept, channel: str) -> "Asked":
-        """Return the same queries, asked of other examples, of which a channel is read."""
+        """Return the same queries for other examples; *channel* is the channel of *kept* to read."""
 
     @abstractmethod
     def scores(self, piece: Piece) -> np.ndarray:
-        """Scores ``(b, q)`` float64; where :attr:`final`, their digits do not depend on what else is in the piece."""
+        """Compute scores ``(b, q)`` float64; if :attr:`final`, digits do not depend on other rows of the piece."""
 
     def paired(self) -> "Asked":
-        """Pair the queries: answers, and behind them a better one to each; see :func:`even_pairs`."""
+        """Pair the queries, which are answers, then a better answer to each; see :func:`even_pairs`."""
         return self
 
     def joined(self, others: Sequence[Any]) -> "Asked | None":  # noqa: ARG002
-        """These queries and, behind them, those of others of the same class, asked of the same rows.
+        """Append the queries of *others*, of the same class and for the same rows.
 
-        None where they cannot be joined.
+        None if they cannot be joined.
         """
         return None
 
     def pooled_by(self, pooling: Pooling) -> Self:
-        """Return the same with another pool of its own."""
+        """Return the same queries with another default pool."""
         return self._like(pooling=pooling)
 
     def _like(self, **changes: Any) -> Self:
-        """A copy with some attributes changed, and nothing that was worked out of the others."""
+        """Return a copy with some attributes changed, and without cached properties."""
         other = copy.copy(self)
         for name in [name for name in vars(other) if isinstance(getattr(type(self), name, None), cached_property)]:
             del vars(other)[name]
@@ -167,35 +167,35 @@ class Asked(ABC):
 
     @property
     def rows(self) -> int:
-        """Rows of all blocks."""
+        """Number of rows of all blocks."""
         return sum(span.rows for span in self.spans)
 
     def rows_at_once(self, most: int) -> int:
-        """Rows that are read together, at most so many."""
+        """Return how many rows are read together, at most *most*."""
         return most
 
     def rows_scanned(self) -> int:
-        """Rows that are read together for bounds."""
+        """Return how many rows are read together for bounds."""
         return self.rows_at_once(PIECE_ROWS)
 
     def bounded(self, piece: Piece) -> BoundedScores:
-        """Approximate scores."""
+        """Compute approximate scores of a piece, with bounds on their errors."""
         wide = self.scores(piece)
         check_size(np.abs(wide).max(initial=0), piece)
         values = wide.astype(np.float32, order="C")
         return BoundedScores(values, np.zeros((1, len(self))), np.empty((0, len(values)), np.float32))
 
     def rough(self, piece: Piece, out: np.ndarray) -> tuple[float, float]:
-        """Write scores ``(b, q)`` in float32; how large they may be, and how large what float32 rounded may be."""
+        """Write scores ``(b, q)`` in float32; return bounds on their size, and on that of rounded products."""
         out[...] = self.scores(piece)
         return float(np.abs(out).max(initial=0)), 0.0
 
     def exact(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """The part of pairs' scores that :attr:`BoundedScores.known` lacks, float64, sums in one fixed order."""
+        """Compute the part of pairs' scores that :attr:`BoundedScores.known` lacks: float64 sums in a fixed order."""
         raise NotImplementedError
 
     def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """That part for all queries and some rows, ``(len(rows), q)`` float64, and bounds on its error."""
+        """Compute what :meth:`exact` does for all queries and some rows, ``(len(rows), q)``, with error bounds."""
         raise NotImplementedError
 
     def groups(
@@ -206,10 +206,10 @@ class Asked(ABC):
         exact: bool = False,
         examples: int | None = None,  # noqa: ARG002
     ) -> np.ndarray:
-        """Scores of groups, ``(q, m)`` float64, by its own pool when None (ConfigError: that needs features).
+        """Score groups, ``(q, m)`` float64; None: the default pool (ConfigError: the pool needs features).
 
-        *exact*: all is worked out in float64, so that small changes of large groups are right; for a few groups.
-        *examples* are the training examples that order-K removes a group from; all rows when None.
+        *exact* computes all in float64, so that small changes of large groups are right; meant for few groups.
+        *examples* is the number of training examples from which order-K removes a group; all rows when None.
         """
         pooling = pool or self.pooling
         if pooling.reads_features or pooling.kind == "channels":
@@ -220,31 +220,31 @@ class Asked(ABC):
 
     @property
     def filled(self) -> np.ndarray:
-        """Tell whether a query asks anything, ``(q,)``: one whose features are all 0 does not."""
+        """True for each query that has features other than 0, ``(q,)``."""
         return np.ones(len(self), bool)
 
     def of_row(self, row: int) -> np.ndarray:
-        """Scores of one row, ``(q,)`` float64."""
+        """Compute the scores of one row, ``(q,)`` float64."""
         number = bisect_right(self.spans, row, key=attrgetter("start")) - 1
         found: np.ndarray = self.scores(Piece(number, self.spans[number].start, np.array([row]), 1))[0]
         return found
 
     def channels(self) -> "Mapping[str, Asked]":
-        """The channels of a sum, each with its weights; none of what is no sum."""
+        """Return the channels of a sum, each with its weights; empty if this is not a sum."""
         return {}
 
 
 class ScoresAsked(Asked):
-    """Queries whose scores of all examples a method computes, since it keeps no features."""
+    """Queries of a method that stores no features, and so computes the scores of all examples."""
 
     def __init__(self, method: Any, queries: Sequence[Any], kept: Kept, channel: str, pooling: Pooling) -> None:
         self.method, self.queries, self.spans, self.pooling = method, queries, kept.spans, pooling
         self.kept, self.channel = kept, channel
-        self._found: list[np.ndarray] = []  # shared by copies: computed when the first of them is asked for scores
+        self._found: list[np.ndarray] = []  # shared by copies: computed when first needed
 
     @property
     def values(self) -> np.ndarray:
-        """Scores ``(q, n)`` float32."""
+        """Scores of all rows, ``(q, n)`` float32."""
         if not self._found:
             self._found.append(self._computed())
         return self._found[0]
@@ -268,10 +268,10 @@ class ScoresAsked(Asked):
 
 
 class SumAsked(Asked):
-    """The weighted sum of what several channels score."""
+    """The weighted sum of several channels' scores."""
 
     def __init__(self, parts: Mapping[str, Asked], weights: np.ndarray, pooling: Pooling) -> None:
-        """*weights* are ``(q, c)``, in the order of the parts; *pooling* is of kind "channels", or one over sums."""
+        """*weights* are ``(q, c)``, in the order of *parts*; *pooling* has kind "channels", or pools summed scores."""
         self.parts, self.weights, self.pooling = parts, weights, pooling
         first = next(iter(parts.values()))
         self.spans, self.final = first.spans, all(part.final for part in parts.values())
@@ -306,7 +306,7 @@ class SumAsked(Asked):
         return total
 
     def weighed(self, weights: np.ndarray) -> "SumAsked":
-        """Return the same with other weights ``(q, c)``."""
+        """Return the same queries with other weights ``(q, c)``."""
         return SumAsked(self.parts, weights, self.pooling)
 
     def channels(self) -> Mapping[str, Asked]:
@@ -322,7 +322,7 @@ class SumAsked(Asked):
         return min(part.rows_scanned() for part in self.parts.values())
 
     def _with_weights(self, *, final: bool) -> list[tuple[Asked, np.ndarray]]:
-        """The parts whose scores are final at once, or the others, with their weights."""
+        """Return the parts that are :attr:`final`, or those that are not, with their weights."""
         pairs = zip(self.parts.values(), self.weights.T, strict=True)
         return [(part, weights) for part, weights in pairs if part.final == final]
 
@@ -336,7 +336,7 @@ class SumAsked(Asked):
         if self.final:
             return super().bounded(piece)
         parts = [(part.bounded(piece), weights) for part, weights in self._with_weights(final=False)]
-        with np.errstate(over="ignore", invalid="ignore"):  # looked for in their size
+        with np.errstate(over="ignore", invalid="ignore"):  # check_size finds overflow
             values = [one.values * weights.astype(np.float32) for one, weights in parts]
         greatest = np.sum([_largest(one) for one in values], axis=0)
         total, known = sum(values[1:], values[0]), None
@@ -391,18 +391,18 @@ class SumAsked(Asked):
 
 
 def joined(asked: Sequence[Asked]) -> Asked | None:
-    """Queries that were asked of the same rows one after another, together; None of none, or if that cannot be."""
+    """Join prepared queries for the same rows; None if there are none, or they cannot be joined."""
     if not asked or len({type(one) for one in asked}) > 1:
         return None
     return asked[0] if len(asked) == 1 else asked[0].joined(asked[1:])
 
 
 def even_pairs(asked: Asked) -> Asked:
-    """Answers, and behind them a better one to each, with one weight of each channel for both.
+    """Give each pair of an answer and its better answer, which follow the answers, equal channel weights.
 
-    A relative channel has a weight of its own for each query. For two answers to one prompt these differ by half or
-    more, so that what the answers share does not cancel. Each pair gets the geometric mean of its two weights. A
-    channel that scores candidates alone scores those of either for both.
+    A relative channel has a weight of its own for each query. For two answers to one prompt the weights can differ by
+    half or more, so that what the answers share does not cancel. Each pair gets the geometric mean of its two weights.
+    A channel that scores only candidates scores the candidates of either answer for both.
     """
     if not isinstance(asked, SumAsked):
         return asked
@@ -412,7 +412,7 @@ def even_pairs(asked: Asked) -> Asked:
 
 
 def _largest(values: np.ndarray) -> np.ndarray:
-    """The greatest size of a number in each column."""
+    """Return the greatest absolute value in each column."""
     found: np.ndarray = np.maximum(values.max(axis=0, initial=0), -values.min(axis=0, initial=0)).astype(np.float64)
     return found
 
@@ -427,13 +427,13 @@ def check_size(greatest: float, piece: Piece) -> None:
 
 
 def score_blocks(asked: Asked, *, block_rows: int = PIECE_ROWS) -> Iterator[tuple[int, np.ndarray]]:
-    """All influence scores, streamed in order of rows.
+    """Stream all influence scores in order of rows.
 
     Yields:
         The number of the first row, and scores ``(q, b)`` float32; higher = more helpful.
 
     Raises:
-        ConfigError: *block_rows* is below 1, or no whole number.
+        ConfigError: *block_rows* is below 1, or not a whole number.
         DataError: a score is not finite.
     """
     if whole_number("block_rows", block_rows) < 1:
@@ -451,12 +451,12 @@ def _stream(asked: Asked, size: int) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def score_all(asked: Asked) -> np.ndarray:
-    """All influence scores, ``(q, n)`` float32."""
+    """Compute all influence scores, ``(q, n)`` float32."""
     return np.concatenate([scores for _, scores in score_blocks(asked)], axis=1)
 
 
 def stream_scores(asked: Asked, keep: Mask | None = None) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Influence scores of all kept rows, in order of rows, a part at a time; memory does not grow with the rows.
+    """Stream influence scores of all kept rows in order, in parts; memory does not grow with the number of rows.
 
     Yields:
         Row numbers ``(b,)``, and float64 scores ``(q, b)``; higher = more helpful.

@@ -11,22 +11,22 @@ from airrep.scoring.devices import TINY, widened
 from airrep.sparse import SparseRows, distinct, stretches
 
 LONG = 64
-"""Mean length from which on stretches of postings are copied one by one."""
+"""Mean length above which ranges of postings are copied one by one."""
 FREQUENT = 4
-"""Columns that one row in so many has are held whole: two bytes for each row, where postings have at least as many."""
+"""A column with at least one row in this many is stored dense, in 2 bytes a row; its postings are about as large."""
 BITS = 15
-"""Bits of a number that is held whole, without its sign."""
+"""Bits of a code in a dense column, without its sign."""
 FEW = 64
-"""At most so many rows are looked up one by one."""
+"""Most rows that are looked up one by one."""
 CELLS = 2**20
-"""Numbers of queries that are made dense, at most, 8 MiB."""
+"""Most numbers of queries that are made dense, 8 MiB."""
 
 
 class Frequent(NamedTuple):
-    """Columns that many rows have, whole: ``codes[i] * steps[i]`` is the column, without rounding."""
+    """Columns that many rows have, dense: ``codes[i] * steps[i]`` is the column, without rounding."""
 
     columns: np.ndarray
-    """``(m,)`` ascending: the columns, or their places among those asked for."""
+    """``(m,)`` ascending: the columns, or their places among the requested columns."""
     codes: np.ndarray
     """``(m, b)`` int16."""
     steps: np.ndarray
@@ -38,9 +38,9 @@ class ByColumn(NamedTuple):
 
     columns: SparseRows
     kept: np.ndarray | None = None
-    """Rows whose products are wanted; all without it."""
+    """Rows whose products are wanted; None for all."""
     frequent: Frequent | None = None
-    """Columns that :attr:`columns` lacks."""
+    """Dense columns, which :attr:`columns` lacks."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -48,7 +48,7 @@ class ByColumn(NamedTuple):
         return self.columns.shape[1], self.columns.shape[0]
 
     def part(self, start: int, stop: int) -> "ByColumn":
-        """The rows from one to another, numbered anew."""
+        """Return the rows from *start* to *stop*, renumbered from 0."""
         inside = (self.columns.indices >= start) & (self.columns.indices < stop)
         found = self.columns.where(inside)
         columns = SparseRows(found.data, found.indices - start, found.indptr, (found.shape[0], stop - start))
@@ -56,7 +56,7 @@ class ByColumn(NamedTuple):
         return ByColumn(columns, None, None if held is None else held._replace(codes=held.codes[:, start:stop]))
 
     def rows(self) -> SparseFeatures:
-        """Return the same row by row; of a matrix that has all columns."""
+        """Return the matrix row by row; it must not have :attr:`frequent` columns."""
         assert self.frequent is None
         return self.columns.T
 
@@ -65,10 +65,10 @@ SparseMatrix: TypeAlias = SparseFeatures | ByColumn
 
 
 class Cells(NamedTuple):
-    """Some features that are not 0, one by one, each ``(k,)``."""
+    """Features that are not 0 as parallel arrays, each ``(k,)``."""
 
     places: np.ndarray
-    """Place of its column among those asked for."""
+    """Place of each feature's column among the requested columns."""
     rows: np.ndarray
     values: np.ndarray
     """float16 or float32."""
@@ -76,7 +76,7 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Postings:
-    """Sparse features of some rows, column by column: which rows have the column, and what."""
+    """Sparse features column by column: the rows that have a column, and their values."""
 
     columns: np.ndarray
     """``(k,)`` int32, ascending: the column of each feature that is not 0."""
@@ -89,10 +89,10 @@ class Postings:
 
     @classmethod
     def of(cls, features: SparseFeatures) -> "Postings":
-        """The postings of CSR features, values rounded to float16."""
+        """Make postings of CSR features, with values rounded to float16."""
         narrow = np.uint16 if features.shape[0] <= 2**16 else np.int32
         row = features.row_of.astype(narrow)
-        # Column and place as one number are sorted several times faster than places by columns.
+        # Sorting column and place as one number is several times faster than sorting places by columns.
         keys = features.indices.astype(np.uint64) << np.uint64(32) | np.arange(features.nnz, dtype=np.uint64)
         keys.sort()
         order = keys.astype(np.uint32)
@@ -100,19 +100,19 @@ class Postings:
         return cls(columns, row[order], values, features.shape)
 
     def csr(self) -> SparseFeatures:
-        """All of them as a matrix, float32."""
+        """Return all features as a CSR matrix, float32."""
         return SparseRows.from_cells(self.rows, self.columns, self.values.astype(np.float32), self.shape)
 
     def select(self, columns: np.ndarray) -> SparseFeatures:
-        """Some columns, ascending, ``(rows, len(columns))`` float32."""
+        """Return some ascending columns, ``(rows, len(columns))`` float32."""
         return self._turned(columns).T
 
     def by_column(self, columns: np.ndarray) -> ByColumn:
-        """Return the same as they lie: to be multiplied as a whole."""
+        """Return some ascending columns, column by column."""
         return ByColumn(self._turned(columns))
 
     def parted(self, columns: np.ndarray) -> ByColumn:
-        """Return the same, where columns that many rows have are whole: these are multiplied many times faster."""
+        """Return some ascending columns, frequent ones dense: these are multiplied many times faster."""
         held = self.frequent
         if held is None:
             return self.by_column(columns)
@@ -126,8 +126,8 @@ class Postings:
 
     @cached_property
     def frequent(self) -> Frequent | None:
-        """The columns that one row in four has, and whose numbers are whole times one power of 2; None if there are
-        none. They are made when they are first asked for, and kept."""
+        """The columns that at least one row in four has, and whose numbers are whole multiples of a power of 2; None
+        without such columns. They are computed on first use, and cached."""
         if not len(self.columns):
             return None
         first = np.flatnonzero(np.concatenate([[True], self.columns[1:] != self.columns[:-1]]))
@@ -150,14 +150,14 @@ class Postings:
         return Frequent(self.columns[first[many[held]]].astype(np.int64), whole, steps[held]) if len(held) else None
 
     def of_rows(self, rows: np.ndarray, columns: np.ndarray) -> SparseFeatures:
-        """Some rows, by their numbers, and some columns, ascending, ``(len(rows), len(columns))`` float32."""
+        """Return some rows, by number, and some ascending columns, ``(len(rows), len(columns))`` float32."""
         if len(rows) > FEW:
             return self.select(columns)[rows]
         first, last = self._places(columns)
         here = np.flatnonzero(last > first)
         cell, low, high = np.tile(rows, len(here)), *(np.repeat(one[here], len(rows)) for one in (first, last))
         ends = high
-        for _ in range(int((last - first).max(initial=0)).bit_length()):  # all of them are halved at once
+        for _ in range(int((last - first).max(initial=0)).bit_length()):  # binary search of all cells at once
             middle = (low + high) // 2
             below = (low < high) & (self.rows[np.minimum(middle, ends - 1)] < cell)
             low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
@@ -172,32 +172,32 @@ class Postings:
         )
 
     def _turned(self, columns: np.ndarray, some: np.ndarray | None = None) -> SparseRows:
-        """Some columns as rows, float32; those that *some* says are left empty."""
+        """Return some columns as rows, float32; columns where *some* is False are left empty."""
         counts, rows, values = self._chosen(columns, some)
         wide = widened(values[None], np.empty((1, len(values)), np.float32))[0]
         return SparseRows(wide, rows, np.concatenate([[0], np.cumsum(counts)]), (len(columns), self.shape[0]))
 
     def cells(self, columns: np.ndarray) -> "Cells":
-        """Features of some columns, ascending, one by one."""
+        """List the features of some ascending columns."""
         counts, rows, values = self._chosen(columns)
         return Cells(np.repeat(np.arange(len(columns)), counts), rows, values)
 
     def _chosen(self, columns: np.ndarray, some: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """How many features each column has, and their rows and values, column after column; of *some* alone."""
+        """Return how many features each column has, and their rows and values, by column; only columns in *some*."""
         first, last = self._places(columns)
         counts = last - first if some is None else np.where(some, last - first, 0)
         here = np.flatnonzero(counts)
         begin, long = first[here], counts[here]
-        if long.sum() > LONG * len(here):  # few long stretches are copied faster one by one
+        if long.sum() > LONG * len(here):  # few long ranges are copied faster one by one
             parts = [slice(a, b) for a, b in zip(begin.tolist(), (begin + long).tolist(), strict=True)]
             rows, values = (np.concatenate([array[part] for part in parts]) for array in (self.rows, self.values))
         else:
             place = stretches(begin, long)
             rows, values = self.rows[place], self.values[place]
-        return counts, rows.astype(np.intp), values.astype(np.float16, copy=False)  # intp: what numpy counts by
+        return counts, rows.astype(np.intp), values.astype(np.float16, copy=False)  # intp: the index type of numpy
 
     def _places(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where features of some columns, ascending, begin and end; those that are asked for again are kept."""
+        """Return where features of some ascending columns begin and end; the last result is cached."""
         known = vars(self).get("_known")
         if known is None or known[0] is not columns:
             wanted = columns.astype(np.int32)  # of another type, a search would first copy all columns
@@ -213,7 +213,7 @@ Selectable: TypeAlias = SparseMatrix | Postings
 
 
 def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
-    """Some columns of sparse features, ``(rows, len(columns))``; *columns* ascend, and so do those of each row."""
+    """Return ascending *columns* of sparse features, ``(rows, len(columns))``; columns of each row must ascend too."""
     if isinstance(features, Postings):
         return features.select(columns)
     if isinstance(features, ByColumn):
@@ -227,7 +227,7 @@ def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
 
 
 def columns_cells(features: Selectable, columns: np.ndarray) -> Cells:
-    """Features of some columns, ascending, one by one."""
+    """List the features of some ascending columns."""
     if isinstance(features, Postings):
         return features.cells(columns)
     found = select_columns(features, columns)
@@ -235,14 +235,14 @@ def columns_cells(features: Selectable, columns: np.ndarray) -> Cells:
 
 
 def select_cells(features: Selectable, rows: np.ndarray, columns: np.ndarray) -> SparseFeatures:
-    """Some rows and columns of sparse features, ``(len(rows), len(columns))``; of postings whole columns are read."""
+    """Return some rows and ascending columns of sparse features, ``(len(rows), len(columns))``."""
     if isinstance(features, Postings):
         return features.of_rows(rows, columns)
     return select_columns(features.rows() if isinstance(features, ByColumn) else features, columns)[rows]
 
 
 class SparseProducts:
-    """Sparse queries, ready to be multiplied with rows."""
+    """Products of sparse queries with rows."""
 
     def __init__(self, queries: SparseFeatures) -> None:
         self._queries = queries.astype(np.float64)
@@ -251,7 +251,7 @@ class SparseProducts:
         self._turned = (self._queries if self._narrow else select_columns(self._queries, self._columns)).T
 
     def scores(self, rows: SparseMatrix) -> np.ndarray:
-        """Scores ``(b, q)`` in float64; sums are in the order of columns, whatever rows come together."""
+        """Compute scores ``(b, q)`` in float64; without frequent columns, sums are in the order of columns."""
         if not isinstance(rows, ByColumn):
             return (rows if self._narrow else select_columns(rows, self._columns)) @ self._turned
         scores = self._queries @ rows.columns
@@ -260,19 +260,19 @@ class SparseProducts:
         return (scores if rows.kept is None else scores[:, rows.kept]).T
 
     def rough(self, rows: ByColumn) -> tuple[np.ndarray, np.ndarray]:
-        """Scores ``(b, q)`` in float32, and how far they may be off, ``(q,)``."""
+        """Compute scores ``(b, q)`` in float32, and bounds on their errors, ``(q,)``."""
         scores = self._queries @ rows.columns
         off = np.abs(scores).max(axis=1, initial=0) * 2.0**-23 + TINY
         if rows.frequent is not None:
             weights, (_, codes, _) = self.weights(rows.frequent), rows.frequent
-            with np.errstate(over="ignore", invalid="ignore"):  # looked for in the scores
+            with np.errstate(over="ignore", invalid="ignore"):  # checked in the scores
                 scores = scores.astype(np.float32) + weights.astype(np.float32) @ codes.astype(np.float32)
             off += np.abs(weights).sum(axis=1) * (2.0 ** (BITS - 24) * (len(codes) + 8))
         wide = scores if rows.kept is None else scores[:, rows.kept]
         return np.ascontiguousarray(wide.T, np.float32), off
 
     def weights(self, frequent: Frequent) -> np.ndarray:
-        """Return what codes are multiplied with, ``(q, m)`` float64."""
+        """Return the factors of frequent columns' codes, ``(q, m)`` float64."""
         places = frequent.columns
         own = select_columns(self._queries, places).toarray() if self._dense is None else self._dense[:, places]
         weights: np.ndarray = own * frequent.steps
@@ -280,5 +280,5 @@ class SparseProducts:
 
     @cached_property
     def _dense(self) -> np.ndarray | None:
-        """The queries, where they are few."""
+        """The queries as a dense array; None if that is too large."""
         return self._queries.toarray() if self._queries.shape[0] * self._queries.shape[1] <= CELLS else None

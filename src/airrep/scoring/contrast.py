@@ -1,4 +1,4 @@
-"""Contrasts of two scores of a row."""
+"""Contrasts: scores for an answer against scores for a better answer."""
 
 import numpy as np
 
@@ -7,15 +7,15 @@ from airrep.scoring.asked import Asked, Kept, stream_scores
 from airrep.scoring.blocks import Piece
 
 WORSE = -2.0
-"""Deviations from a query's mean at or below which a contrast towards the better answers tells of harm."""
+"""Deviations from a query's mean at or below which a contrast towards the better answers means harm."""
 
 
 def contrast_scores(answer: np.ndarray, better: np.ndarray) -> np.ndarray:
-    """How much a row teaches an answer in place of a better one: (f − f')·(|f| + |f'|), of any shape, float64.
+    """Compute how much rows teach an answer instead of a better one: (f − f')·(|f| + |f'|), any shape, float64.
 
-    The difference alone gives a row that shares one common word with an answer as much as one that is about the very
-    question, since what both answers share with the row cancels. So it counts times what the row has to do with
-    either. Its sign is that of the difference.
+    The difference alone can be as large for a row that shares one common word with an answer as for a row about the
+    same question, since what both answers share with the row cancels. So the difference is multiplied by the sum of the
+    absolute scores. The sign is that of the difference.
 
     Example:
         >>> contrast_scores(np.array([3.0, 11.0]), np.array([1.0, 9.0]))  # the same difference, nearer to the question
@@ -27,10 +27,10 @@ def contrast_scores(answer: np.ndarray, better: np.ndarray) -> np.ndarray:
 
 
 class ContrastAsked(Asked):
-    """Contrasts of answers with a better one to each, times a sign; a row's digits depend on its own block alone."""
+    """Contrasts of answers with their better answers, times a sign; a row's digits do not depend on other blocks."""
 
     def __init__(self, answers: Asked, better: Asked, sign: float) -> None:
-        """*sign* is 1, or -1 for what teaches the better answers."""
+        """*sign* is 1, or -1 to rank rows first that teach the better answers."""
         self.answers, self.better, self.sign = answers, better, sign
         self.spans, self.pooling = answers.spans, answers.pooling
 
@@ -44,7 +44,7 @@ class ContrastAsked(Asked):
         return ContrastAsked(self.answers.over(kept, channel), self.better.over(kept, channel), self.sign)
 
     def scores(self, piece: Piece) -> np.ndarray:
-        """Contrasts, rounded to float32, whose digits are those of any shards."""
+        """Compute contrasts, rounded to float32, so that digits do not depend on shards."""
         first, second = self.answers.scores(piece), self.better.scores(piece)
         return (self.sign * contrast_scores(first, second)).astype(np.float32).astype(np.float64)
 
@@ -53,11 +53,11 @@ class ContrastAsked(Asked):
 
 
 def without_worse(asked: Asked, keep: Mask) -> Mask:
-    """Kept rows but those that teach some worse answer more than any better one, by contrasts towards better answers.
+    """Drop kept rows that teach some worse answer more than any better one, by contrasts towards better answers.
 
-    With e the contrast towards the better answer in deviations from a query's mean, these are the rows whose least e is
-    at or below -2, and further from 0 than their greatest. A row with a wrong answer to one question is near to the
-    right answers to others, so its best rank alone would choose it. *keep* ``(n,)`` are rows that may count.
+    With e the contrast towards the better answer in deviations from a query's mean, a row is dropped if its least e is
+    at most -2, and at least as far from 0 as its greatest e. A row with a wrong answer to one question is near the
+    right answers to others, so its best rank alone would choose it. *keep* ``(n,)`` masks the rows to consider.
     """
     count, total, squares = 0, np.zeros(1), np.zeros(1)
     for _, found in stream_scores(asked, keep):

@@ -1,4 +1,4 @@
-"""Where dense products run: numpy, or torch on a card."""
+"""Where dense products run: numpy, or torch on a GPU."""
 
 from typing import Any, ClassVar
 
@@ -7,29 +7,29 @@ import numpy as np
 TINY = 2.0**-120
 """Absolute part of error bounds: covers what float32 rounds to 0."""
 CHUNK = 2**15
-"""Numbers widened at a time, so that they stay in the cache."""
+"""Numbers converted at a time, so that they stay in the cache."""
 _KEPT, _UNBIASED = np.int32(-0x70002000), np.float32(2.0**112)
-"""Bits of a float16 moved to those of a float32, and what brings its exponent right."""
+"""Mask of a float16's bits after their shift into a float32, and factor that corrects the exponent."""
 _INFINITE, _BELOW = 0x7C00, 0xFC00
-"""Bits of the first float16 that is not finite, and of the first below nought."""
+"""Bits of the float16 values +infinity and -infinity: from them on, values of each sign are not finite."""
 
 
 class Device:
-    """This machine's processor; it multiplies float32 rows with queries."""
+    """The CPU, which multiplies float32 rows with queries."""
 
     slack: ClassVar[float] = 0.0
-    """How far a product may be off, over the norms, beside the rounding of float32."""
+    """Error bound of a product relative to both norms, besides the rounding of float32."""
 
     def rows(self, features: np.ndarray, room: np.ndarray) -> Any:
-        """Features ``(b, d)`` of any type, ready to be multiplied; *room* may be used for them."""
+        """Prepare features ``(b, d)`` of any type to be multiplied; *room* may hold the result."""
         return widened(features, room)
 
     def queries(self, queries: np.ndarray, *, rounded: bool = False) -> Any:  # noqa: ARG002
-        """Queries ``(q, d)`` float32, ready to be multiplied; *rounded* ones in bfloat16 on a card."""
+        """Prepare queries ``(q, d)`` float32 to be multiplied; on a GPU, *rounded* makes them bfloat16."""
         return queries
 
     def norms(self, rows: Any) -> np.ndarray:
-        """Norms of rows, ``(b,)``."""
+        """Compute norms of rows, ``(b,)``."""
         with np.errstate(over="ignore", invalid="ignore"):
             found: np.ndarray = np.sqrt(np.einsum("bd,bd->b", rows, rows))
             if not np.isfinite(found).all():  # or the squares alone are too large for float32
@@ -37,7 +37,7 @@ class Device:
         return found
 
     def multiply(self, rows: Any, queries: Any, out: np.ndarray) -> None:
-        """Write scores ``(b, q)``, not finite where float32 cannot hold them."""
+        """Write scores ``(b, q)`` into *out*; they are not finite where float32 overflows."""
         with np.errstate(over="ignore", invalid="ignore"):
             np.matmul(rows, queries.T, out=out)
 
@@ -46,29 +46,29 @@ class Card(Device):
     """A CUDA device."""
 
     slack = 2.0**-8 + 2.0**-16
-    """Covers inputs rounded to bfloat16 or TF32, which programs may have allowed torch to do in float32 products."""
+    """Covers inputs that are rounded to bfloat16, or to TF32 if a program allowed this for float32 products."""
 
     def __init__(self, name: str) -> None:
-        import torch  # here: the processor needs none
+        import torch  # here, since the CPU does not need torch
 
         self._torch, self._name = torch, name
 
     def rows(self, features: np.ndarray, room: np.ndarray) -> Any:  # noqa: ARG002
-        """Features, taken to the card as they are stored, and widened there."""
+        """Copy features to the GPU as they are stored, and convert them to float32 there."""
         return self._torch.from_numpy(_writeable(features)).to(self._name).float()
 
     def queries(self, queries: np.ndarray, *, rounded: bool = False) -> Any:
-        """Queries on the card, in bfloat16 where that is asked for."""
+        """Copy queries to the GPU, in bfloat16 if *rounded*."""
         there = self._torch.from_numpy(_writeable(queries)).to(self._name)
         return there.bfloat16() if rounded else there
 
     def norms(self, rows: Any) -> np.ndarray:
-        """Norms of rows, ``(b,)``."""
+        """Compute norms of rows, ``(b,)``."""
         found: np.ndarray = self._torch.linalg.vector_norm(rows, dim=1).cpu().numpy()
         return found
 
     def multiply(self, rows: Any, queries: Any, out: np.ndarray) -> None:
-        """Write scores ``(b, q)``, worked out in the type of the queries."""
+        """Write scores ``(b, q)`` into *out*, computed in the type of the queries."""
         out[...] = self._torch.mm(rows.to(queries.dtype), queries.t()).float().cpu().numpy()
 
 
@@ -76,16 +76,16 @@ CPU = Device()
 
 
 def device_of(name: str) -> Device:
-    """The device of a name that :func:`airrep.runtime.devices.resolve_device` gave."""
+    """Return the device for a name from :func:`airrep.runtime.devices.resolve_device`."""
     return CPU if name == "cpu" else Card(name)
 
 
 def _writeable(array: np.ndarray) -> np.ndarray:
-    return array if array.flags.writeable else array.copy()  # torch warns of others
+    return array if array.flags.writeable else array.copy()  # torch warns about read-only arrays
 
 
 def widened(features: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """Features ``(b, d)`` in the type of *room*, in its first rows; themselves where they are of that type."""
+    """Convert features ``(b, d)`` to the type of *room*, in its first rows; return them as they are if they have it."""
     if features.dtype == room.dtype:
         return features
     out = room[: len(features)]
@@ -106,7 +106,7 @@ def widened(features: np.ndarray, room: np.ndarray) -> np.ndarray:
 
 
 def _widen(features: np.ndarray, out: np.ndarray) -> None:
-    """Write float16 as float32 by their bits: numpy's own way takes more than twice the time."""
+    """Convert float16 to float32 by their bits: numpy's conversion takes more than twice the time."""
     bits, moved = features.view(np.int16), out.view(np.int32)
     if bits.max(initial=0) >= _INFINITE or features.view(np.uint16).max(initial=0) >= _BELOW:
         np.copyto(out, features)

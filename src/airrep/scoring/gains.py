@@ -1,8 +1,8 @@
 """Group scores of the counting language model, streamed over blocks of rows.
 
 Features v of an example hold the logarithms by which it alone raises the likelihood of each n-gram, and in the first
-column its weight ℓ. A group's is L(Σ_z ℓ_z E(v_z) / Σ_z ℓ_z), where E(v) = exp(v) − 1 and L(e) = log(1 + e): for a
-group of one, the example's own. A pair of responses has v below 0 where its rejected response has more of an n-gram.
+column its weight ℓ. A group's gain is L(Σ_z ℓ_z E(v_z) / Σ_z ℓ_z), where E(v) = exp(v) − 1 and L(e) = log(1 + e): for
+a group of one, v. A pair of responses has v below 0 where its rejected response has more of an n-gram.
 There E(−v) = −E(v) and L(−e) = −L(e), so that a rejected n-gram counts as much as a chosen one.
 """
 
@@ -19,13 +19,13 @@ from airrep.scoring.groups import Groups
 from airrep.sparse import EXPANDED, SparseRows, distinct, stretches
 
 HELD, BITS = 2**20, 16
-"""Sums of parts that are held as a dense array, and groups of which parts are looked for, at most."""
+"""Most sums of parts in a dense array; most groups, one bit each, that are split into parts."""
 CELLS = 2**24
-"""At most so many sums, of groups times n-grams, are held at once: 200 MB if no group lacked any."""
+"""Most sums, groups times n-grams, in memory at once: 200 MB if every group had every n-gram."""
 
 
 def gain_scores(queries: SparseFeatures, blocks: Sequence[Block], groups: Groups) -> np.ndarray:
-    """Σ_g q_x(g) · L(Σ_z ℓ_z E(v_z(g)) / Σ_z ℓ_z), float64 ``(q, m)``; 0 for a group without n-grams.
+    """Compute Σ_g q_x(g) · L(Σ_z ℓ_z E(v_z(g)) / Σ_z ℓ_z), float64 ``(q, m)``; 0 for a group without n-grams.
 
     *queries* are ``(q, d)`` CSR, weights of the query's n-grams, with nothing in the first column; features of blocks
     are ``(b, d)`` CSR, columns ascending.
@@ -40,7 +40,7 @@ def gain_scores(queries: SparseFeatures, blocks: Sequence[Block], groups: Groups
 
 
 def _tiles(queries: SparseFeatures, groups: int) -> Iterator[slice]:
-    """Queries whose n-grams, times groups, are few enough to be held; one query at least."""
+    """Yield slices of queries whose n-grams times groups are at most :data:`CELLS`; at least one query each."""
     most = max(1, CELLS // groups)
     start = 0
     for stop in range(1, queries.shape[0] + 1):
@@ -51,7 +51,7 @@ def _tiles(queries: SparseFeatures, groups: int) -> Iterator[slice]:
 
 
 def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> SparseFeatures:
-    """The logarithm of each group and column, ``(m, columns)``; most are 0."""
+    """Return the gain L of each group and column, ``(m, columns)``; most are 0."""
     used, membership = groups.membership()
     sums = _PartSums.of(membership, len(columns)) or _MemberSums(membership, len(columns))
     for span in _spans(blocks, columns, used):
@@ -62,7 +62,7 @@ def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> Spar
 
 
 class _MemberSums:
-    """Sums of the rises of each group's members, whatever groups have in common."""
+    """Sums of ℓ E(v) over each group's members; each row is added to each of its groups."""
 
     def __init__(self, membership: SparseRows, columns: int) -> None:
         self._membership = membership
@@ -81,22 +81,22 @@ class _MemberSums:
         self._lengths += np.bincount(groups.indices, weights, len(self._lengths))
 
     def total(self) -> tuple[SparseFeatures, np.ndarray]:
-        """Sums of each group and column ``(m, columns)``, and of the lengths ``(m,)``."""
+        """Return sums of each group and column ``(m, columns)``, and sums of weights ``(m,)``."""
         return SparseRows.of(self._total), self._lengths
 
 
 class _PartSums:
-    """Sums of groups that few parts make up: each row is added once, to its part."""
+    """Sums for groups made of few disjoint parts: each row is added once, to its part."""
 
     def __init__(self, parts: np.ndarray | None, owner: np.ndarray, count: int, columns: int) -> None:
-        """*parts* are those of each group, ``(m, count)``; None: the groups themselves."""
+        """*parts* are 1 where a part belongs to a group, ``(m, count)``; None: each group is a part."""
         self._parts, self._owner = parts, owner
         self._total = np.zeros((count, columns))
         self._lengths = np.zeros(count)
 
     @classmethod
     def of(cls, membership: SparseRows, columns: int) -> "_PartSums | None":
-        """None where parts times columns are many."""
+        """Split groups into parts of rows in the same groups; None if parts times columns are many."""
         used, m = membership.shape
         if m * columns > HELD:
             return None
@@ -125,22 +125,22 @@ class _PartSums:
 
 
 class _Span(NamedTuple):
-    """Rows that are in some group."""
+    """Rows of one block that are in some group."""
 
     rows: slice
-    """Their places among all such rows."""
+    """Places among all rows that are in some group."""
     weights: np.ndarray
-    """``(b,)`` float64."""
+    """``(b,)`` float64: ℓ of each row."""
     row: np.ndarray
-    """``(k,)`` of each feature that is not 0: its place among the rows."""
+    """``(k,)``: for each feature that is not 0, the place of its row in the span."""
     column: np.ndarray
-    """``(k,)`` and its column."""
+    """``(k,)``: for each feature, the place of its column."""
     rises: np.ndarray
     """``(k,)`` float64: ℓ E(v)."""
 
 
 def _spans(blocks: Sequence[Block], columns: np.ndarray, used: np.ndarray) -> Iterator[_Span]:
-    """Rows that are in some group, block by block."""
+    """Yield the rows that are in some group, block by block."""
     for block in blocks:
         first, last = np.searchsorted(used, [block.start, block.start + block.features.shape[0]]).tolist()
         if first == last:
@@ -155,7 +155,7 @@ def _spans(blocks: Sequence[Block], columns: np.ndarray, used: np.ndarray) -> It
 
 
 def _cells(block: Block, place: np.ndarray, columns: np.ndarray) -> Cells:
-    """Features of some columns in those rows of a block that have a place, which is their number then."""
+    """Read features of some columns in a block; rows are renumbered by *place*, and dropped where it is negative."""
     assert not isinstance(block.features, np.ndarray)
     cells = columns_cells(block.features, columns)
     row = place[cells.rows]
@@ -166,7 +166,7 @@ def _cells(block: Block, place: np.ndarray, columns: np.ndarray) -> Cells:
 
 
 def _rises(values: np.ndarray) -> np.ndarray:
-    """E(v) in float64; of float16 numbers by a table of all that there are, ten times as fast."""
+    """Compute E(v) in float64; for float16, by a table of all its values, which is ten times as fast."""
     if values.dtype == np.float16:
         return np.asarray(_table()[values.view(np.uint16)])
     numbers = values.astype(np.float64)

@@ -1,10 +1,10 @@
 """Pooled group scores, streamed over blocks of rows.
 
 Attention (Eq. 6) of query x over group S is Σ_{i∈S} w_i s_i / Σ_{i∈S} w_i with w_i = exp(|s_i| / T - M_x),
-whatever M_x is; signed attention has s_i in place of |s_i|. Each example that is in some group is scored once: a
+for any M_x; signed attention has s_i in place of |s_i|. Each example that is in some group is scored once: a
 product of a few rows and queries, its exponentials while they lie in the cache, and sums over the rows of each
-group. M_x, a running maximum, is raised only when a piece goes far above it. Where it ends too far above a
-group's own scores, that one is worked out again in float64.
+group. M_x, a running maximum, is raised only when a piece goes far above it. A group whose own scores are too far
+below the final M_x is computed again in float64.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 FULL = 16
-"""Groups that have at least one in so many of the rows are added up by a dense product, which is quicker then."""
+"""If more than one in this many entries of a membership table is set, the table is dense, which is faster then."""
 
 
 class MemberChunk(NamedTuple):
-    """Rows that are in some group, and which are in which."""
+    """Rows of one piece that are in some group, with their groups."""
 
     piece: Piece
     touched: np.ndarray
-    """Groups with a member here."""
+    """Groups with a member in the piece."""
     members: np.ndarray
-    """Positions in the piece, group after group."""
+    """Positions of members in the piece, group after group."""
     offsets: np.ndarray
-    """Place where each touched group's members begin, and the last one's end."""
+    """Place where each touched group's members begin, and where those of the last end."""
     table: Any
-    """Which rows of the piece are in which touched group, as ones, ``(touched, b)``: CSR, or dense."""
+    """Ones where a row of the piece is in a touched group, ``(touched, b)``: CSR, or dense."""
 
     def add(self, total: np.ndarray, values: np.ndarray, shares: np.ndarray | None = None) -> None:
-        """Add to ``(m, w)`` totals the sums of values ``(b, w)`` over each group's members, each times its share."""
+        """Add to *total* ``(m, w)`` the sums of values ``(b, w)`` over group members, times *shares* if given."""
         sums = (self.table if shares is None else self._csr(shares)) @ values
         if len(sums) == len(total):  # indexing would copy all totals
             total += sums
@@ -54,9 +54,9 @@ class MemberChunk(NamedTuple):
 
 
 def member_chunks(spans: Sequence[Span], groups: Groups, size: int, dtype: type = np.float32) -> Iterator[MemberChunk]:
-    """Cut the rows that are in some group into pieces of at most *size*, to add up values of a type."""
+    """Cut the rows that are in some group into pieces of at most *size*; tables have the type *dtype*."""
     used, membership = groups.membership()
-    narrow = np.uint16 if len(groups) < 2**16 else np.int64  # sorted in the time of counting
+    narrow = np.uint16 if len(groups) < 2**16 else np.int64  # 16 bits are sorted as fast as counted
     for place, piece in pieces_of(spans, size, used):
         ends = membership.indptr[place.start : place.stop + 1]
         group = membership.indices[ends[0] : ends[-1]].astype(narrow)
@@ -72,7 +72,7 @@ def member_chunks(spans: Sequence[Span], groups: Groups, size: int, dtype: type 
 
 
 def linear_scores(queries: np.ndarray, blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
-    """Group scores by a pool that weighs members alike for all queries, ``(q, m)`` float64."""
+    """Compute group scores by a pool whose member weights do not depend on the query, ``(q, m)`` float64."""
     d, m = queries.shape[1], len(groups)
     scores = np.empty((len(queries), m))
     step = max(1, SUMS // max(d, 1))
@@ -84,7 +84,7 @@ def linear_scores(queries: np.ndarray, blocks: Sequence[Block], groups: Groups, 
 
 
 def pooled_features(blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
-    """Features whose products with queries are the group scores by a linear pool, ``(m, d)`` float64."""
+    """Pool members' features, so that products with queries are group scores by a linear pool, ``(m, d)`` float64."""
     size = piece_rows(blocks, ROWS)
     sums = np.zeros((len(groups), blocks[0].features.shape[1]))
     directions = _directions(blocks, groups, size) if pooling.kind == "diminishing" else None
@@ -95,7 +95,7 @@ def pooled_features(blocks: Sequence[Block], groups: Groups, pooling: Pooling) -
 
 
 def _directions(blocks: Sequence[Block], groups: Groups, size: int) -> np.ndarray:
-    """Σ_i φ(z_i) / ‖φ(z_i)‖ over each group's members, ``(m, d)``."""
+    """Compute Σ_i φ(z_i) / ‖φ(z_i)‖ over each group's members, ``(m, d)``."""
     sums = np.zeros((len(groups), blocks[0].features.shape[1]))
     for chunk in member_chunks(spans_of(blocks), groups, size, np.float64):
         chunk.add(sums, unit_rows(chunk.piece.dense(blocks, np.float64)))
@@ -103,9 +103,9 @@ def _directions(blocks: Sequence[Block], groups: Groups, size: int) -> np.ndarra
 
 
 def _shares(chunk: MemberChunk, features: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """ln(1 + κ) / κ of each member, κ being the sum of its cosines with the others of its group, at least 0."""
+    """Compute ln(1 + κ) / κ of each member; κ ≥ 0 is the sum of its cosines with the other members of its group."""
     unit = unit_rows(features)
-    own = np.einsum("bd,bd->b", unit, unit)  # 1, or 0 of a row of zeros
+    own = np.einsum("bd,bd->b", unit, unit)  # 1, or 0 for a row of zeros
     likeness = np.empty(len(chunk.members))
     ends = chunk.offsets.tolist()
     for group, first, last in zip(chunk.touched.tolist(), ends[:-1], ends[1:], strict=True):
@@ -121,21 +121,21 @@ ROWS, COLUMNS = 2048, 128
 QUERIES = 1024
 """Queries for which rows are read at a time."""
 SUMS = 2**23
-"""At most so many running sums are held, 64 MiB each of numerators and denominators."""
+"""Most running sums in memory, 64 MiB each for numerators and denominators."""
 HEADROOM = 40.0
-"""|s| / T may exceed the running maximum by so much: exp(40) is far from overflow in float32."""
+"""|s| / T may exceed the running maximum by this much: exp(40) is far from overflow in float32."""
 TRUSTED = 512.0
 """Above this |s| / T, float32 rounding of scores shows in their exponentials."""
 ROUGH = 2048.0
 """Above this product of norms over T, float32 rounding of products shows in them, however small the scores are."""
 FADED = 2.0**-102
-"""Least denominator for each member that what float32 exponentials lose below 2^-126 cannot touch."""
+"""Least denominator per member that losses of float32 exponentials below 2^-126 do not affect."""
 LOOKS = 2
-"""Pieces of rows among whose scores a center is looked for."""
+"""Number of first pieces in whose scores a center is searched for."""
 SPREAD = 2.0**-10
-"""Scores whose sizes differ by more than such a factor have nothing in common: their center is 0."""
+"""If the least size of scores is below this part of the greatest, scores have nothing in common: center 0."""
 FAR = 16
-"""A group score that is smaller than the center by such a factor has lost digits."""
+"""A group score that is smaller than the center by this factor has lost digits."""
 
 
 def group_scores(
@@ -149,13 +149,13 @@ def group_scores(
     """Score groups of training examples for each query, ``(q, m)`` float32; higher = more helpful.
 
     Groups may overlap. Each channel has its own pool when *pool* is None; see :class:`airrep.scoring.pooling.Pooling`.
-    *temperature* is that of attention, *examples* the training examples that order-K removes the group from, all rows
-    when None.
+    *temperature* is the temperature of attention. *examples* is the number of training examples from which order-K
+    removes the group; all rows when None.
 
     Raises:
-        ConfigError: an unknown pool, a temperature not above 0, a row that no block has, or order-K of a group of all
-            examples.
-        DataError: a feature or score is not finite, or order-inf has no meaning for these features.
+        ConfigError: an unknown pool, a temperature not above 0, a row that no block has, or order-K for a group of
+            all examples.
+        DataError: a feature or score is not finite, or order-inf is undefined for these features.
     """
     pooling = None if pool is None else Pooling.parse(pool, temperature)
     check_rows(groups, asked.rows)
@@ -166,7 +166,7 @@ def group_scores(
 def by_channel(
     asked: "Asked", groups: Groups, pool: Pooling, name: str, *, exact: bool = False, examples: int | None = None
 ) -> dict[str, np.ndarray]:
-    """Group scores of each channel, ``(q, m)`` float64, which add up to those of all; of no sum, by its *name*."""
+    """Compute each channel's group scores, ``(q, m)`` float64, which add up; without channels, all under *name*."""
     check_rows(groups, asked.rows)
     parts = asked.channels() if pool.kind == "channels" else {}
     with np.errstate(over="ignore", invalid="ignore"):  # looked for below
@@ -183,7 +183,7 @@ def _finite(scores: np.ndarray) -> np.ndarray:
 
 
 def check_rows(groups: Groups, rows: int) -> None:
-    """Refuse no groups, and members beyond the last row."""
+    """Refuse an empty set of groups, and members beyond the last row."""
     if not len(groups):
         raise ConfigError("groups is empty. Pass at least one group that has members.")
     if groups.rows.max() >= rows:
@@ -191,7 +191,7 @@ def check_rows(groups: Groups, rows: int) -> None:
 
 
 def pooled(asked: "Asked", groups: Groups, pooling: Pooling, *, exact: bool) -> np.ndarray:
-    """Sums, means and attention of members' scores, ``(q, m)`` float64; *exact* ones of float64 scores alone."""
+    """Pool members' scores by sum, mean or attention, ``(q, m)`` float64; *exact* uses only float64 scores."""
     if not pooling.attends and pooling.kind not in ("sum", "mean"):
         raise undefined(pooling, "scoring.group_scores.pooled")
     if exact:
@@ -208,7 +208,7 @@ def pooled(asked: "Asked", groups: Groups, pooling: Pooling, *, exact: bool) -> 
 
 
 def _exact(asked: "Asked", groups: Groups, pooling: Pooling) -> np.ndarray:
-    """Group scores for some queries from their members' scores, both in float64, ``(q, m)``."""
+    """Compute group scores for some queries from members' scores, both in float64, ``(q, m)``."""
     pools = [_Float64Pool(pooling) for _ in range(len(groups))]
     used, membership = groups.membership()
     for place, piece in pieces_of(asked.spans, asked.rows_at_once(ROWS), used):
@@ -219,14 +219,14 @@ def _exact(asked: "Asked", groups: Groups, pooling: Pooling) -> np.ndarray:
 
 
 class _Float64Pool:
-    """Score of one group from its members' scores ``(b, q)`` part by part, by a pool that needs no more."""
+    """Score of one group, from its members' scores ``(b, q)`` part by part, by sum, mean or attention."""
 
     def __init__(self, pooling: Pooling) -> None:
         self.pooling, self.members = pooling, 0
         self.greatest, self.above, self.below = np.float64(-np.inf), np.float64(0), np.float64(0)
 
     def add(self, scores: np.ndarray) -> None:
-        """Take some members into account."""
+        """Add some members."""
         if not len(scores):
             return
         self.members += len(scores)
@@ -241,7 +241,7 @@ class _Float64Pool:
             self.above = self.above + scores.sum(axis=0)
 
     def score(self) -> np.ndarray:
-        """The group's scores, ``(q,)``."""
+        """Return the group's scores, ``(q,)``."""
         if self.pooling.attends:
             return np.asarray(self.above / self.below)
         return np.asarray(self.above / self.members if self.pooling.kind == "mean" else self.above)
@@ -256,14 +256,14 @@ class _SumTile:
         self.numerator, self.denominator = np.zeros(shape), np.zeros(shape)
         self.maximum, self.raised = np.zeros(len(asked)), False
         self.center = np.full(len(asked), np.inf, np.float32)
-        """Score of each query, ``(w,)``: distances from it are summed, so that equal scores stay as they are."""
+        """Center of each query's scores, ``(w,)``: distances from it are summed, so that equal scores stay exact."""
         self.looks, self.centered, self.bound = LOOKS, False, 0.0
         self.begun = (
             pooling.kind == "attention"
         )  # signed scores may all lie far below 0: their first ones set the maximum
 
     def see(self, chunk: MemberChunk, scratch: np.ndarray) -> None:
-        """Take some rows into account."""
+        """Add the rows of a chunk."""
         shape = len(chunk.piece.rows), len(self.asked)
         scores, weights = (part[: shape[0] * shape[1]].reshape(shape) for part in scratch)
         most, rounded = self.asked.rough(chunk.piece, scores)
@@ -280,7 +280,7 @@ class _SumTile:
         chunk.add(self.numerator, scores)
 
     def _find_center(self, scores: np.ndarray, sizes: np.ndarray) -> None:
-        """Bring the center near the score of least size so far: what all scores have in common, or about 0."""
+        """Move the center to the score of least size so far, or to 0 if the sizes differ too much."""
         self.looks -= 1
         least = sizes.min(axis=0)
         nearer = least * 2 < np.abs(self.center)
@@ -298,7 +298,7 @@ class _SumTile:
             np.copyto(weights, scores)
         if self.pooling.temperature != 1:
             weights /= np.float32(self.pooling.temperature)
-        if bound > HEADROOM or self.raised:  # else no score of these rows can overflow, and none is looked at
+        if bound > HEADROOM or self.raised:  # else no score of these rows can overflow
             self._raise(weights.max(axis=0).astype(np.float64))
         self.begun = True
         if self.raised:
@@ -306,7 +306,7 @@ class _SumTile:
         np.exp(weights, out=weights)
 
     def _raise(self, peaks: np.ndarray) -> None:
-        """Raise the running maximum of the queries that these peaks are far above; the first signed ones set it."""
+        """Raise the running maximum where *peaks* are far above it; the first peaks of signed attention set it."""
         new = peaks
         if self.begun:
             new = np.where(peaks > self.maximum + HEADROOM, peaks, self.maximum)
@@ -316,7 +316,7 @@ class _SumTile:
         self.maximum, self.raised = new, True
 
     def attention(self) -> np.ndarray:
-        """Group scores, ``(m, w)``; the doubtful ones anew in float64."""
+        """Return group scores, ``(m, w)``; inexact ones are computed again in float64."""
         below, center = self.denominator, self.center.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             scores: np.ndarray = self.numerator / below + center
@@ -332,7 +332,7 @@ class _SumTile:
 
 
 def _stream(tiles: Sequence[_SumTile], groups: Groups, pooling: Pooling) -> np.ndarray:
-    """Show every tile all rows that are in some group; group scores, ``(q, m)``."""
+    """Add all rows that are in some group to every tile; return group scores, ``(q, m)``."""
     spans, size = tiles[0].asked.spans, tiles[0].asked.rows_at_once(ROWS)
     scratch = np.empty((2, size * COLUMNS), np.float32)
     for chunk in member_chunks(spans, groups, size):

@@ -16,7 +16,7 @@ from airrep.sparse import SparseRows
 
 Labels: TypeAlias = "Sequence[str | None] | pa.Array[Any] | pa.ChunkedArray[Any]"
 SPARSE, ALWAYS = 64, 2**16
-"""Rows that lie further apart than this, and are not few, are sorted and not marked in an array of all."""
+"""Rows are sorted, not marked in a mask, if the greatest exceeds 64 times their number (at least 2**16)."""
 NO_LABEL = "(none)"
 """Name of the group of rows without a label."""
 _FORM = 'Write {"name": [ids or rows], …} or [[ids or rows], …].'
@@ -29,7 +29,7 @@ class Groups:
     The members of group j are ``rows[offsets[j] : offsets[j + 1]]``, ascending.
 
     Raises:
-        ConfigError: a name comes twice or is no valid Unicode, a group is empty or holds a row twice, a row number is
+        ConfigError: a name comes twice or is not valid Unicode, a group is empty or holds a row twice, a row number is
             negative, or the offsets do not fit.
     """
 
@@ -38,10 +38,10 @@ class Groups:
     rows: Rows
     """``(total,)`` int64 row numbers, group after group."""
     offsets: np.ndarray
-    """``(m + 1,)`` int64, where each group begins and the last one ends."""
+    """``(m + 1,)`` int64, where each group begins, and where the last group ends."""
 
     def __post_init__(self) -> None:
-        """Check the groups, and put each one's rows in order."""
+        """Check the groups, and sort the rows of each."""
         rows, offsets = np.asarray(self.rows), np.asarray(self.offsets)
         if not all(array.ndim == 1 and np.issubdtype(array.dtype, np.integer) for array in (rows, offsets)):
             raise ConfigError("groups: rows and offsets must be flat lists of whole numbers.")
@@ -71,7 +71,7 @@ class Groups:
     def _ordered(self, rows: Rows, offsets: np.ndarray) -> Rows:
         rises = np.diff(rows) > 0
         rises[offsets[1:-1] - 1] = True  # where a group begins
-        if not rises.all():  # most are in order already
+        if not rises.all():  # most groups are in order already
             rows = self._sorted(rows, offsets)
         if len(rows) and rows.min() < 0:
             name = self.names[int(np.searchsorted(offsets, rows.argmin(), side="right")) - 1]
@@ -93,21 +93,21 @@ class Groups:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Members of each group, ``(m,)`` int64."""
+        """Number of members of each group, ``(m,)`` int64."""
         return np.diff(self.offsets)
 
     def members(self, group: int) -> Rows:
-        """Rows of one group, ascending."""
+        """Return the rows of one group, ascending."""
         return self.rows[self.offsets[group] : self.offsets[group + 1]]
 
     def part(self, first: int, last: int) -> "Groups":
-        """Groups *first* to *last*, the last one not included."""
+        """Return groups *first* to *last*, without *last*."""
         bounds = self.offsets[first : last + 1]
         return Groups(self.names[first:last], self.rows[bounds[0] : bounds[-1]], bounds - bounds[0])
 
     def membership(self) -> tuple[Rows, SparseRows]:
-        """Rows that are in some group, ascending, and which groups hold each of them: ones at ``(place, group)``."""
-        return self._membership  # each channel asks for it
+        """Return the rows that are in some group, ascending, and a matrix with ones at ``(place of a row, group)``."""
+        return self._membership  # cached, since each channel needs it
 
     @cached_property
     def _membership(self) -> tuple[Rows, SparseRows]:
@@ -116,17 +116,17 @@ class Groups:
 
     @classmethod
     def from_lists(cls, members: Mapping[str, Sequence[int] | np.ndarray]) -> "Groups":
-        """Groups given by the row numbers of their members."""
+        """Make groups from the row numbers of their members."""
         lists = [_row_numbers(name, rows) for name, rows in members.items()]
         offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
         return cls(tuple(members), np.concatenate([np.empty(0, np.int64), *lists]), offsets)
 
     @classmethod
     def from_labels(cls, labels: "Labels", *, keep: Mask | None = None) -> "Groups":
-        """One group for each label, in order of first appearance; rows without one form the group ``(none)``.
+        """Make a group for each label, in order of first appearance; rows without a label form the group ``(none)``.
 
-        There is a label for each row; *keep* ``(n,)`` are the rows to put into groups, all without it. ConfigError:
-        *keep* is not one truth value for each label.
+        *labels* has a label for each row; *keep* ``(n,)`` masks the rows to put into groups, and None keeps all.
+        ConfigError: *keep* has another shape.
         """
         names, codes = _encoded(labels)
         rows = np.arange(len(codes))
@@ -135,10 +135,10 @@ class Groups:
                 raise ConfigError(f"keep has shape {keep.shape}; it must be ({len(codes)},), one for each label.")
             rows, codes = np.flatnonzero(keep), codes[keep]
         first = np.full(len(names), len(codes))
-        first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal ones the last that is written stays
+        first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal codes, the last written stays
         counts = np.bincount(codes, minlength=len(names))
         found = np.argsort(first, kind="stable")[: np.count_nonzero(counts)]
-        place = np.empty(len(names), np.uint16 if len(names) <= 2**16 else np.int64)  # 16 bits are sorted far quicker
+        place = np.empty(len(names), np.uint16 if len(names) <= 2**16 else np.int64)  # 16 bits are sorted far faster
         place[found] = np.arange(len(found))
         order = np.argsort(place[codes], kind="stable")
         return cls(
@@ -147,7 +147,7 @@ class Groups:
 
 
 def _distinct(rows: Rows) -> tuple[Rows, np.ndarray]:
-    """The different rows, ascending, and the place of each given one among them."""
+    """Return the different rows, ascending, and each given row's place among them."""
     most = int(rows.max(initial=-1)) + 1
     if most > SPARSE * max(len(rows), ALWAYS):
         used, place = np.unique(rows, return_inverse=True)
@@ -158,7 +158,7 @@ def _distinct(rows: Rows) -> tuple[Rows, np.ndarray]:
 
 
 def _encoded(labels: "Labels") -> tuple[list[str], np.ndarray]:
-    """The different labels, and the number of each row's among them; no text is copied."""
+    """Return the different labels, and for each row the number of its label among them; no text is copied."""
     if not isinstance(labels, pa.Array | pa.ChunkedArray):
         labels = pa.array(labels, pa.large_string())
     column = labels if isinstance(labels, pa.ChunkedArray) else pa.chunked_array([labels])
@@ -202,7 +202,7 @@ def read_groups(path: str | Path) -> dict[str, list[Any]]:
 
 
 def _is_member_list(members: object) -> bool:
-    """Tell whether it is a list of ids alone, or of row numbers alone."""
+    """Return whether *members* is a list of ids alone, or of row numbers alone."""
     if not isinstance(members, list) or not members:
         return False
     return all(isinstance(member, str) for member in members) or all(type(member) is int for member in members)

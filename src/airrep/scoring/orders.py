@@ -1,4 +1,4 @@
-"""Order-k group influence of removing a group, streamed over blocks."""
+"""Order-k influence of removing a group, streamed over blocks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ Product = Callable[[np.ndarray], np.ndarray]
 ROWS = 2048
 """Rows read at a time."""
 SUMS = 2**22
-"""At most so many numbers for each vector of all groups at a time, 32 MiB."""
+"""Most numbers of one vector for each group at a time, 32 MiB."""
 TOLERANCE = 1e-12
 """Residual, as a part of b, at which the limit counts as solved."""
 STEPS = 1000
@@ -27,12 +27,12 @@ STEPS = 1000
 def order_scores(
     queries: DenseFeatures | SparseFeatures, blocks: Sequence[Block], groups: Groups, pooling: Pooling, examples: int
 ) -> np.ndarray:
-    """Increase of each query's loss if a group were removed, features taken for H^(-1/2) ∇ℓ.
+    """Compute the increase of each query's loss if a group were removed; features are taken as H^(-1/2) ∇ℓ.
 
-    Arguments are those of :func:`airrep.scoring.group_scores.group_scores`, the pool of kind ``"order"``.
+    See :func:`airrep.scoring.group_scores.group_scores` for the arguments; the pool is of kind ``"order"``.
 
     Returns:
-        ``(q, m)`` float32, worked out in float64 on the CPU; higher = more helpful.
+        ``(q, m)`` float32, computed in float64 on the CPU; higher = more helpful.
     """
     _check_sizes(groups, examples, pooling)
     d, size = queries.shape[1], piece_rows(blocks, ROWS)
@@ -55,7 +55,7 @@ def _check_sizes(groups: Groups, examples: int, pooling: Pooling) -> None:
 
 
 class _GroupPart:
-    """Some groups, whose members are read once for each product."""
+    """Some groups; each product reads all members once."""
 
     def __init__(self, blocks: Sequence[Block], groups: Groups, size: int, dimension: int) -> None:
         self.blocks, self.groups, self.size, self.dimension = blocks, groups, size, dimension
@@ -63,18 +63,18 @@ class _GroupPart:
         self.membership = membership.astype(np.float64)
 
     def total(self) -> np.ndarray:
-        """Σ_{z∈S} φ(z) of each group, ``(g, d)`` float64."""
+        """Compute Σ_{z∈S} φ(z) of each group, ``(g, d)`` float64."""
         total = self._add(self._read())
         if not np.isfinite(total).all():
             raise DataError("group scores: a feature is not finite. Check the model for overflow.")
         return total
 
     def product(self, vectors: np.ndarray) -> np.ndarray:
-        """Σ_{z∈S} φ(z)⟨φ(z), v⟩ of each group with its vector, ``(g, d)`` float64."""
+        """Compute Σ_{z∈S} φ(z)⟨φ(z), v⟩ of each group with its vector v, ``(g, d)`` float64."""
         return self._add((_weighted(members, rows, vectors), rows) for members, rows in self._read())
 
     def _read(self) -> Iterator[tuple[SparseRows, Any]]:
-        """Which rows of a piece are in which group, ``(g, b)``, and their features, dense or CSR float64."""
+        """Yield, by piece, ones where a row is in a group ``(g, b)``, and the rows' features, dense or CSR float64."""
         for place, piece in pieces_of(spans_of(self.blocks), self.size, self.used):
             yield self.membership[place].T, self._features(piece)
 
@@ -91,7 +91,7 @@ class _GroupPart:
 
 
 def _weighted(members: SparseRows, rows: Any, vectors: np.ndarray) -> SparseRows:
-    """⟨φ(z), v⟩ where z is a member."""
+    """Replace each one in *members* by ⟨φ(z), v⟩ of its row z and its group's vector v."""
     touched = np.flatnonzero(members.lengths)
     products = rows @ vectors[touched].T
     owner = np.repeat(np.arange(len(touched)), members.lengths[touched])
@@ -99,12 +99,12 @@ def _weighted(members: SparseRows, rows: Any, vectors: np.ndarray) -> SparseRows
 
 
 def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, pooling: Pooling) -> np.ndarray:
-    """u ``(g, d)`` float64, so that ⟨φ(x), u⟩ is the increase of query x's loss if a group were removed.
+    """Compute u ``(g, d)`` float64: ⟨φ(x), u⟩ is the increase of query x's loss if a group were removed.
 
     With exact constants, order 1 is b / (n−m), order 2 is ((n−2m) b + A b) / (n−m)², order-inf (nI − A)⁻¹ b. The paper
-    prints n/(n−m) and m/(n−m)² as the coefficients of b and A b in order 2. *total* ``(g, d)`` are b of each group,
-    *product* is called once for every order above 1, *sizes* ``(g,)`` are m, the members of each group, all below the n
-    training examples, those of the groups included.
+    prints n/(n−m) and m/(n−m)² as the coefficients of b and A b in order 2. *total* ``(g, d)`` is b of each group;
+    *product* multiplies by A, once for every order above 1; *sizes* ``(g,)`` is m, the number of a group's members,
+    which must be below n, the number of training examples with the group.
     """
     total, rest = total.astype(np.float64), (n - sizes)[:, None].astype(np.float64)
     if pooling.k is None:
@@ -120,14 +120,14 @@ def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: in
 
 
 def _printed(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, order: int) -> np.ndarray:
-    """The paper's printed constants: c¹ = 1/(n−m) in order 1; c¹ = n/(n−m) and c² = m/(n−m)² in order 2."""
+    """Use the paper's printed constants: c¹ = 1/(n−m) in order 1; c¹ = n/(n−m) and c² = m/(n−m)² in order 2."""
     m, rest = sizes[:, None], (n - sizes)[:, None].astype(np.float64)
     effect: np.ndarray = total / rest if order == 1 else n / rest * total + m / rest**2 * product(total)
     return effect
 
 
 def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
-    """Solve (nI − A) u = b for each group, ``(g, d)`` float64; refuses nI − A that is not positive definite.
+    """Solve (nI − A) u = b for each group, ``(g, d)`` float64; refuse nI − A that is not positive definite.
 
     Conjugate gradients stay in the span of a group's members, so no matrix is ever formed.
     """
@@ -141,7 +141,7 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         length = _quotient(square, _curvature(direction, bent, square > goal))
         solution += length * direction
         residual -= length * bent
-        # A group that is done stands still (0 / 0 is 0), since the others may take more steps. It stays in the product,
+        # A finished group no longer changes (0 / 0 is 0) while other groups take more steps. It stays in the product,
         # which reads the members of all groups anyway; attributors/gradient/influence.py takes such rows out.
         before, square = square, np.where(square > goal, _dots(residual, residual), 0)
         direction = residual + _quotient(square, before) * direction
@@ -156,7 +156,7 @@ def _dots(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _quotient(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """``(g, 1)``; 0 for groups that are done."""
+    """Divide, ``(g, 1)``; 0 for finished groups."""
     quotient = np.divide(above, below, out=np.zeros_like(above), where=(above > 0) & (below > 0))
     return np.asarray(quotient[:, None])
 

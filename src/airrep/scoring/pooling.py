@@ -1,4 +1,4 @@
-"""Pools in plain form: sum, mean, attention of members' scores."""
+"""Pools of members' scores, and their plain definitions: sum, mean, attention."""
 
 import re
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from airrep.arrays import NumbersLike, as_numbers
 from airrep.errors import ConfigError, DataError, near
 
 Pool: TypeAlias = Literal["sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm"]
-"""Pool by which a method itself turns the scores of a group's members into one group score."""
+"""Pool by which a method turns the scores of a group's members into one group score."""
 TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
 """A pool that an encoder can be trained with."""
 Constants: TypeAlias = Literal["exact", "paper"]
@@ -21,9 +21,9 @@ _POOLS = f"{', '.join(get_args(Pool))}, order-inf or order-K (such as order-1)"
 _EXAMPLES = (*get_args(Pool), "order-1", "order-inf")
 Scores = TypeVar("Scores", bound=SupportsAbs[Any])
 Kind: TypeAlias = Literal[Pool, "order", "channels"]
-"""A pool of a method; influence of a group to some order; or each channel of a sum by its own pool."""
+"""A method's pool; ``order``: influence of a group to some order; ``channels``: each channel by its own pool."""
 ATTENTIONS = ("attention", "signed-attention")
-"""Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
+"""Pools with a temperature: weighted by the absolute scores (Eq. 6), or by the scores."""
 _PLAIN: dict[str, Kind] = {**{pool: pool for pool in get_args(Pool)}, "order-inf": "order"}
 _GONE = re.compile(r"(top|power)-.*")
 _ORDER = re.compile(r"order-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
@@ -31,14 +31,14 @@ _ORDER = re.compile(r"order-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
 
 @dataclass(frozen=True)
 class Pooling:
-    """Any way from the scores of a group's members to the group score; :meth:`parse` reads what users type.
+    """A way to compute the score of a group from its members; :meth:`parse` reads the names of pools.
 
     :func:`pool_scores` defines ``sum``, ``mean`` and both attentions. Three pools need features, not scores alone.
     ``diminishing`` is the mean of s_i ln(1 + κ_i) / κ_i, where κ_i, at least 0, is the sum of the cosines of member i
-    with the others: who has learnt from one has less to learn from those that are like it
-    (:mod:`airrep.scoring.group_scores`). ``order-K`` is the increase of the query's loss if the group were removed, as
-    far as K terms tell, ``order-inf`` as all of them do (:mod:`airrep.scoring.orders`). ``ngram-lm`` is the gain
-    in likelihood by a language model that counts the group's n-grams (:mod:`airrep.scoring.gains`).
+    with the other members: similar members add less each (:mod:`airrep.scoring.group_scores`). ``order-K`` is the
+    increase of the query's loss if the group were removed, by K terms of a series; ``order-inf`` takes all terms
+    (:mod:`airrep.scoring.orders`). ``ngram-lm`` is the gain in likelihood by a language model that counts the group's
+    n-grams (:mod:`airrep.scoring.gains`).
     """
 
     kind: Kind
@@ -47,7 +47,7 @@ class Pooling:
     temperature: float = 1.0
     """Temperature of attention: the larger, the flatter."""
     constants: Constants = "exact"
-    """Coefficients of ``order-K``; the paper prints some for K of 1 and 2 alone."""
+    """Coefficients of ``order-K``; the paper prints coefficients only for K of 1 and 2."""
 
     def __post_init__(self) -> None:
         """Check that the parts fit together."""
@@ -69,22 +69,22 @@ class Pooling:
 
     @property
     def attends(self) -> bool:
-        """Tell whether members are weighted by their scores, at a temperature."""
+        """True if members are weighted by their scores, at a temperature."""
         return self.kind in ATTENTIONS
 
     @property
     def linear(self) -> bool:
-        """Tell whether each member weighs the same for all queries, so that features can be added up first."""
+        """True if members' weights do not depend on the query, so that features can be pooled first."""
         return self.kind in ("sum", "mean", "diminishing")
 
     @property
     def reads_features(self) -> bool:
-        """Tell whether the scores of the members alone do not tell the group's."""
+        """True if the group score cannot be computed from the members' scores alone."""
         return self.kind in ("diminishing", "order", "ngram-lm")
 
     @property
     def text(self) -> str:
-        """Text that :meth:`parse` reads, the temperature aside."""
+        """Text that :meth:`parse` reads, without the temperature."""
         if self.kind != "order":
             return self.kind
         suffix = "" if self.constants == "exact" else f"-{self.constants}"
@@ -102,10 +102,10 @@ class Pooling:
                 ``"order-K"`` or ``"order-inf"``; ``"order-1-paper"`` and ``"order-2-paper"`` take the constants that
                 the paper prints.
             temperature: temperature of attention; 1 leaves a :class:`Pooling` as it is.
-            where: name of the pool in errors; its own text if not given.
+            where: what errors call the pool; its text if None.
 
         Raises:
-            ConfigError: there is no such pool, or a temperature is not positive or belongs to none.
+            ConfigError: the pool does not exist, the temperature is not positive, or the pool has no temperature.
         """
         if isinstance(pool, Pooling):
             return pool if temperature == 1 else replace(pool, temperature=temperature)
@@ -122,39 +122,39 @@ class Pooling:
 
 
 PoolLike: TypeAlias = str | Pooling
-"""A pool, or the text of one."""
+"""A pool, or its text."""
 
 
 def pooling_text(pool: str | None, temperature: float | None) -> str:
-    """A pool, and its temperature if that is not 1; empty without a pool."""
+    """Return a pool's text, with its temperature if that is not 1; empty without a pool."""
     return f"{pool or ''}{'' if temperature is None or temperature == 1 else f' at temperature {temperature:g}'}"
 
 
 def exponents(scores: Scores, kind: str) -> Scores:
-    """Exponents of attention before the temperature: |s|, or s itself where it is signed."""
+    """Return exponents of attention before the temperature: |s|, or s for signed attention."""
     return scores if kind == "signed-attention" else abs(scores)
 
 
 def undefined(pooling: Pooling, where: str) -> NotImplementedError:
-    """The error of code that lacks a pool, so that none is silently taken for another."""
+    """Return the error for code that lacks a pool, so that no pool is silently taken for another."""
     return NotImplementedError(f"{where} does not define the pool '{pooling}'. Add it there.")
 
 
 def _require_positive(temperature: float) -> None:
     try:
         good = bool(0 < temperature < np.inf)
-    except (TypeError, ValueError):  # no number, or several
+    except (TypeError, ValueError):  # not a number, or several
         good = False
     if not good:
         raise ConfigError(f"temperature is {temperature}; it must be a finite number above 0.")
 
 
 SUM, CHANNELS = Pooling("sum"), Pooling("channels")
-"""The sum of members' scores; and each channel by its own pool, where there are several."""
+"""The sum of members' scores; and each channel by its own pool, for methods with channels."""
 
 
 def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -> np.ndarray:
-    """The plain definition of a group score, for one group.
+    """Compute the scores of one group by the plain definition of a pool.
 
     ``sum`` is Σ_i s_i, ``mean`` is Σ_i s_i / k, and ``attention`` (Eq. 6) is Σ_i softmax_i(|s_i| / T) · s_i
     with temperature T, which lies between the least and the greatest s_i. ``signed-attention`` is
@@ -169,9 +169,9 @@ def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -
         ``(q,)`` float32; higher = more helpful.
 
     Raises:
-        ConfigError: an unknown pool, one that needs features, or a temperature that is not positive or for another
+        ConfigError: an unknown pool, a pool that needs features, or a temperature that is not positive or for another
             pool than attention.
-        DataError: no members, or a score that is not finite, the group's own too.
+        DataError: there are no members, or a member's score or the group's score is not finite.
 
     Example:
         >>> scores = np.array([[0.1, 0.2, 0.9]])
@@ -189,7 +189,7 @@ def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -
     wide = scores.astype(np.float64)
     if not np.isfinite(wide).all():
         raise DataError("group: a score is not finite. Check the model for overflow.")
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # looked for in the result
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # checked in the result
         pooled: np.ndarray = _pooled(wide, pooling).astype(np.float32)
     if not np.isfinite(pooled).all():
         raise DataError("group: its score is too large for float32. Check the model for overflow.")

@@ -34,18 +34,18 @@ from airrep.scoring.pooling import SUM, Pooling
 from airrep.sparse import below
 
 FEW = 16
-"""At most so many queries are multiplied one by one, with codes and columns where these lie."""
+"""Most queries that are multiplied with int8 codes in place."""
 PAIRS, NUMBERS = 2048, 2**21
-"""Rows, and numbers of theirs in float64, that exact inner products are worked out of at a time."""
+"""Most rows, and most of their numbers in float64, that exact inner products read at a time."""
 SCORES, CODES = 2**19, 2**26
-"""At most so many scores and int8 codes, 64 MiB, belong to a piece whose codes are read in place."""
+"""Most scores, and most int8 codes (64 MiB), of a piece whose codes are read in place."""
 
 
 class DenseScan:
-    """Dense features, by their codes where there are some.
+    """Approximate products of queries with dense features, by int8 codes if the features have them.
 
-    Few queries are quantised too and multiplied with the codes where these lie. For more of them codes are widened
-    once, which takes a quarter of the time that features take.
+    Few queries are quantised too, and multiplied with the codes in place. For more queries, codes are widened to
+    float32 once, which takes a quarter of the time that features take.
     """
 
     def __init__(self, queries: np.ndarray, device: Device) -> None:
@@ -64,7 +64,7 @@ class DenseScan:
             self.coded_slack = np.stack([off * (1 + 1e-9) + size * ROUNDING, size * (1 + ROUNDING), self.tiny])
 
     def look(self, piece: Piece, blocks: Sequence[Block]) -> BoundedScores:
-        """Approximate scores of a piece of the blocks."""
+        """Compute approximate scores of a piece of the blocks."""
         block = blocks[piece.number]
         if block.codes is None or block.scales is None:
             rows = piece.dense(blocks, device=self.device)
@@ -93,7 +93,7 @@ class DenseScan:
 
 
 class DenseAsked(Asked):
-    """Dense queries, asked of dense features."""
+    """Dense queries with the dense features that they are multiplied with."""
 
     final = False
 
@@ -183,7 +183,7 @@ class DenseAsked(Asked):
 
 
 class SparseAsked(Asked):
-    """Sparse queries, asked of sparse features; where :attr:`final`, no order of sums depends on the piece."""
+    """Sparse queries with sparse features; if :attr:`final`, the order of sums does not depend on the piece."""
 
     def __init__(self, queries: SparseFeatures, blocks: Sequence[Block], pooling: Pooling = SUM) -> None:
         self.queries, self.blocks, self.pooling, self.spans = queries, blocks, pooling, spans_of(blocks)
@@ -237,7 +237,7 @@ class SparseAsked(Asked):
         return found
 
     def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As of any features; here sums are in the order of columns, so that they are exact."""
+        """Compute exact scores, with errors of 0: sums are in the order of columns."""
         found, columns = np.empty((len(rows), len(self))), self._stored.columns
         for place, piece in pieces_of(self.spans, len(rows), rows):
             features = self.blocks[piece.number].features
@@ -257,7 +257,7 @@ class SparseAsked(Asked):
         return norm * longest_row(self._narrow), 0.0
 
     def products(self, query: int, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Columns, ascending, that a query and a row have, and the products of their numbers, float64."""
+        """Return the ascending columns that both a query and a row have, and the products of their numbers, float64."""
         number = bisect_right(self.spans, row, key=attrgetter("start")) - 1
         columns, order = np.unique(self.queries[[query]].indices, return_index=True)
         place = np.array([row - self.spans[number].start])
@@ -280,11 +280,10 @@ class SparseAsked(Asked):
 
 
 def ask(queries: Features, blocks: Sequence[Block], pooling: Pooling = SUM, *, device: str = "cpu") -> Asked:
-    """Ask stored features by features of the queries, ``(q, d)`` float32, or CSR as the blocks.
+    """Prepare queries to be scored against stored features; queries are ``(q, d)`` float32, or CSR like the blocks.
 
-    *blocks* are the features of all training examples, in order of rows; *pooling* is the pool of group scores that
-    name none, *device* that of dense products. DataError: queries and blocks do not fit together, or a feature is not
-    finite.
+    *blocks* are the features of all training examples, in order of rows; *pooling* is the default pool of group scores;
+    *device* computes dense products. DataError: queries and blocks do not fit together, or a feature is not finite.
     """
     check_blocks(blocks)
     queries = check_queries(queries, blocks)
@@ -294,7 +293,7 @@ def ask(queries: Features, blocks: Sequence[Block], pooling: Pooling = SUM, *, d
 
 
 def _checked(norm: float, piece: Piece) -> float:
-    """The greatest norm of a row, by Cauchy-Schwarz a bound on scores; refuses one that is not finite in float32."""
+    """Return *norm*, the greatest of a row, which bounds scores by Cauchy-Schwarz; refuse it if not finite."""
     if not np.isfinite(norm):
         raise DataError(
             f"{piece}: a feature is not finite, or is far too large. Check the model that made the features."
@@ -303,19 +302,19 @@ def _checked(norm: float, piece: Piece) -> float:
 
 
 def _wide_bounds(codes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Norms from the codes alone: a feature is at most half a step off its code."""
+    """Bound norms of features and of their rounding errors by the codes: a feature is at most half a step off."""
     residual = steps * np.float32(0.5001 * codes.shape[1] ** 0.5)
     norms = np.linalg.norm(codes.astype(np.float32), axis=1)
     return np.stack([norms * steps * np.float32(1.0001) + residual, residual], axis=1)
 
 
 def takes_codes(queries: np.ndarray, device: Device) -> bool:
-    """Tell whether queries are multiplied with int8 codes in place: the processor's sums of them fit into int32."""
+    """Return whether queries are multiplied with int8 codes in place: few, on the CPU, and sums fit into int32."""
     return len(queries) <= FEW and queries.shape[1] < 2**17 and device is CPU
 
 
 def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Inner products of pairs (*query*, *row*), dense: float64 sums in one fixed order; queries are float64."""
+    """Compute dense inner products of pairs (*query*, *row*): float64 sums in one fixed order; queries are float64."""
     scores = np.empty(len(row))
     order = np.argsort(row, kind="stable")
     for start, stop, features in _features_of(blocks, row[order]):
@@ -326,10 +325,10 @@ def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarr
 
 
 def rough_products(queries: np.ndarray, blocks: Sequence[Block], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Inner products of all queries, float64, with some rows, ascending, dense: sums in any order, ``(len(rows), q)``.
+    """Compute dense inner products of all queries, float64, with ascending rows, ``(len(rows), q)``; sums in any order.
 
     Returns:
-        the products, and ``(len(rows),)`` how far they may be from :func:`inner_products`, over the query's norm.
+        the products, and ``(len(rows),)`` bounds on their distance from :func:`inner_products`, per unit of query norm.
     """
     scores, error = np.empty((len(rows), len(queries))), np.empty(len(rows))
     for start, stop, features in _features_of(blocks, rows):
@@ -340,7 +339,7 @@ def rough_products(queries: np.ndarray, blocks: Sequence[Block], rows: np.ndarra
 
 
 def _features_of(blocks: Sequence[Block], rows: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Dense features of rows, ascending, in float64, a part at a time: first and last place, ``(stop - start, d)``."""
+    """Yield dense features of ascending rows in parts: start, stop, and ``(stop - start, d)`` float64."""
     first = 0
     while first < len(rows):
         block = blocks[bisect_right(blocks, int(rows[first]), key=attrgetter("start")) - 1]
@@ -355,7 +354,7 @@ def _features_of(blocks: Sequence[Block], rows: np.ndarray) -> Iterator[tuple[in
 
 
 def longest_row(rows: SparseMatrix) -> float:
-    """The greatest length of a row."""
+    """Return the greatest Euclidean norm of a row."""
     matrix = rows.columns if isinstance(rows, ByColumn) else rows
     squares = matrix.with_data(matrix.data.astype(np.float64) ** 2).sum(axis=0 if isinstance(rows, ByColumn) else 1)
     if isinstance(rows, ByColumn) and rows.frequent is not None:

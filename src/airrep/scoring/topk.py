@@ -1,4 +1,4 @@
-"""Exact top-k by a bounded scan and re-ranking; the best rank over several queries.
+"""Exact top-k by a bounded scan and re-ranking; best ranks over several queries.
 
 Every row is first scored approximately, by products of int8 or float32, with a guaranteed bound on the error.
 Rows that may still be among the k are kept, and scored again in one fixed way: products and sums in float64
@@ -17,7 +17,7 @@ from airrep.scoring.blocks import Piece, check_count, check_keep, pieces
 from airrep.scoring.devices import TINY
 
 RANKED = 2**22
-"""Ranked (query, row) pairs held at a time."""
+"""Most ranked (query, row) pairs in memory at a time."""
 _UNRANKED = np.iinfo(np.int64).max
 
 
@@ -29,17 +29,17 @@ class Selection(NamedTuple):
     ranks: np.ndarray
     """``(count,)`` int64, the best rank over the queries; 1 = most helpful."""
     queries: np.ndarray
-    """``(count,)`` int64, the first query that ranks the row so."""
+    """``(count,)`` int64, the first query that gives the row this rank."""
     scores: np.ndarray
     """``(count,)`` float32, the score for that query; higher = more helpful."""
 
 
 def min_rank(asked: Asked, count: int, keep: Mask | None = None) -> Selection:
-    """Choose the *count* rows that some query ranks highest, among those that *keep* ``(n,)`` has, all without it.
+    """Choose the *count* rows that some query ranks highest, within the mask *keep* ``(n,)``; None keeps all.
 
-    A row's value is its best rank over the queries (in a query: greatest score first, ties by row). Rows go by best
-    rank, then by the first query that gives it; two rows never share both. ConfigError: *count* is not between 1 and
-    the number of rows to choose from. DataError: there are no queries.
+    A row's value is its best rank over the queries (in a query: greatest score first, ties by row). Rows are ordered by
+    best rank, then by the first query that gives it; two rows never share both. ConfigError: *count* is not between 1
+    and the number of rows to choose from. DataError: there are no queries.
     """
     kept = check_keep(keep, asked.rows)
     if len(asked) == 0:
@@ -71,7 +71,7 @@ def gumbel_top_k(log_weights: np.ndarray, count: int, generator: "np.random.Gene
 
 
 def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
-    """The first row of each key ``(n,)``, among the rows that *keep* has (all without it)."""
+    """Return True for the first row of each key ``(n,)`` among the rows of the mask *keep*; None keeps all."""
     kept = np.arange(rows) if keep is None else np.flatnonzero(keep)
     first = np.zeros(rows, dtype=bool)
     first[kept[np.unique(keys[kept], return_index=True)[1]]] = True
@@ -79,7 +79,7 @@ def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
 
 
 class _BestRanks:
-    """The best rank of each row, as far as the first *depth* rows of every query show it."""
+    """The best rank of each row among the first *depth* rows of every query."""
 
     def __init__(self, asked: Asked, keep: Mask | None, depth: int) -> None:
         self.q, rows = len(asked), asked.rows
@@ -99,18 +99,18 @@ class _BestRanks:
 
     @property
     def covered(self) -> int:
-        """Number of rows that some query has among its first."""
+        """Number of rows that are among the first *depth* of some query."""
         return int(np.count_nonzero(self.place < _UNRANKED))
 
     def first(self, count: int) -> Selection:
-        """The best rows, in order."""
+        """Return the *count* best rows, in order."""
         rows = np.argsort(self.place, kind="stable")[:count]
         rank, query = np.divmod(self.place[rows], self.q)
         return Selection(rows, rank + 1, query, self.score[rows])
 
 
 PAIRS = 2048
-"""Pairs that are scored exactly one by one at a time."""
+"""Most (query, row) pairs that are scored exactly without refining their bounds first."""
 TILE = 64
 """Queries scanned together: their scores of one piece stay in the cache, and their numbers fit into a uint8."""
 
@@ -125,10 +125,10 @@ class TopK(NamedTuple):
 
 
 def top_k(asked: Asked, k: int, *, keep: Mask | None = None, least: bool = False) -> TopK:
-    """The k training examples of greatest score for each query, by exact search; the k of least score if *least*.
+    """Find the k training examples of greatest score for each query, by exact search; of least score if *least*.
 
-    *keep* ``(n,)`` are rows that may be given, all without it. Best first, equal scores in order of rows. A score is
-    worked out in float64 and rounded to float32. ConfigError: k is not between 1 and the number of rows to choose from.
+    *keep* ``(n,)`` masks the rows to search; None keeps all. Best first, equal scores in order of rows. A score is
+    computed in float64 and rounded to float32. ConfigError: k is not between 1 and the number of rows to choose from.
     DataError: a feature or score is not finite.
     """
     check_count("top_k: k", k, check_keep(keep, asked.rows))
@@ -151,7 +151,7 @@ class _Candidates(NamedTuple):
     score: np.ndarray
     error: np.ndarray
     known: np.ndarray
-    """The part of the score that is exact already, of sparse features."""
+    """The part of the score that is exact already, from sparse features."""
 
     def where(self, chosen: np.ndarray) -> "_Candidates":
         return _Candidates(*(column[chosen] for column in self))
@@ -190,7 +190,7 @@ class _CandidateTile:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Raise the floor, and drop the candidates below it; refine or settle them where they are still too many."""
+        """Raise the floor, and drop the candidates below it; if too many are left, refine or settle them."""
         found, most = self._raised(self._gather()), 32 * self.count * self.k + 2**16
         if len(found.query) > most:
             found = self._raised(self._refined(found))
@@ -206,7 +206,7 @@ class _CandidateTile:
         return found.where(found.score + found.error >= self.floor[found.query])
 
     def _probe(self) -> None:
-        """Settle the k likeliest of each query first, as their exact scores rule out most others; refine the rest."""
+        """Score the k likeliest of each query exactly, which rules out most others; refine the rest if still many."""
         found = self._gather()
         best = _first(found, found.score, self.k)
         score, error = found.score.copy(), found.error.copy()
@@ -215,11 +215,11 @@ class _CandidateTile:
         self.found = [self._raised(self._refined(found)) if len(found.query) > PAIRS else found]
 
     def _refined(self, found: _Candidates) -> _Candidates:
-        """The candidates with far smaller errors, by one product of all queries with their rows, where that is cheap.
+        """Return candidates with far smaller errors, by one product of all queries with their rows, if that is cheap.
 
-        Bounds of int8 products say little of wide features, such as gradients, a few of whose numbers are large.
+        Bounds of int8 products are loose for features such as gradients, of which a few numbers are large.
         """
-        rough = found.error > 0  # others are final: sparse ones, or rounded to float32
+        rough = found.error > 0  # other scores are final: from sparse features, or rounded to float32
         if not rough.any():
             return found
         rows, place = np.unique(found.row, return_inverse=True)
@@ -234,22 +234,22 @@ class _CandidateTile:
         return _Candidates(*(np.concatenate(columns) for columns in zip(*self.found, strict=True)))
 
     def _settle(self, found: _Candidates) -> _Candidates:
-        """The first k candidates of each query, in order, with their final scores."""
+        """Return the first k candidates of each query, in order, with their final scores."""
         score = self._exact(found)
         first = _first(found, score, self.k)
         return found.where(first)._replace(score=score[first], error=np.zeros(len(first)))
 
     def _exact(self, found: _Candidates) -> np.ndarray:
-        """Final scores, rounded to float32; those of sparse features alone are final already."""
+        """Compute final scores, rounded to float32; scores with error 0 are final already."""
         score, rough = found.score.copy(), found.error > 0
         if rough.any():
             exact = self.sign * self.asked.exact(found.query[rough], found.row[rough]) + found.known[rough]
-            with np.errstate(over="ignore"):  # looked for in the result
+            with np.errstate(over="ignore"):  # checked in the result
                 score[rough] = exact.astype(np.float32)
         return score
 
     def result(self) -> TopK:
-        """The k first rows of each query."""
+        """Return the k first rows of each query."""
         self._tidy()
         if self.seen > PAIRS:
             self._probe()
@@ -261,7 +261,7 @@ class _CandidateTile:
 
 
 def _first(found: _Candidates, score: np.ndarray, k: int) -> np.ndarray:
-    """Places of the first k candidates of each query, in order: greatest score first, ties by row."""
+    """Return places of the first k candidates of each query, in order: greatest score first, ties by row."""
     order = np.lexsort((found.row, -score, found.query))
     query = found.query[order]
     first: np.ndarray = order[np.arange(len(order)) - np.searchsorted(query, query) < k]
@@ -269,7 +269,7 @@ def _first(found: _Candidates, score: np.ndarray, k: int) -> np.ndarray:
 
 
 def _kth_greatest(query: np.ndarray, score: np.ndarray, count: int, k: int) -> np.ndarray:
-    """The k-th greatest score of each query, ``(count,)``; -inf where it has fewer."""
+    """Return the k-th greatest score of each query, ``(count,)``; -inf for a query with fewer scores."""
     order = np.argsort(query, kind="stable")
     bounds = np.searchsorted(query[order], np.arange(count + 1))
     score, kth = score[order], np.full(count, -np.inf)

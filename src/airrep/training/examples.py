@@ -141,7 +141,7 @@ class Collector:
         return np.array([self._rows.setdefault(text, len(self._rows)) for text in texts], np.int64)
 
     def texts(self) -> Texts:
-        """Token ids of all texts so far."""
+        """Return token ids of all texts so far."""
         sequences = self._encoder.token_ids(list(self._rows))
         offsets = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
         ids = np.concatenate([np.empty(0, np.int64), *sequences]).astype(np.int32)

@@ -30,7 +30,7 @@ def ranking_loss(
     t_max: float = 5.0,
     reduction: Reduction = "mean",
 ) -> torch.Tensor:
-    """The weighted pairwise ranking loss, −Σ w_ij log σ(f_i − f_j) over pairs with r_i > r_j (Eq. 8).
+    """Compute the weighted pairwise ranking loss, −Σ w_ij log σ(f_i − f_j) over pairs with r_i > r_j (Eq. 8).
 
     A pair of subsets of one query counts if r_i − r_j ≥ t_min and r_i > r_j; its weight is min(r_i − r_j, t_max).
     The gradient goes to the scores alone and is computed with the loss, block by block of pairs, so that memory

@@ -182,6 +182,6 @@ class _Part(NamedTuple):
         return cls(features_of(trunk, train), features_of(trunk, queries), groups, instance.losses[cells], cells)
 
     def scores(self, pool: TrainedPool, scale: float) -> GroupScores:
-        """Group scores of the start when member scores are multiplied by *scale*."""
+        """Return group scores of the start, with member scores multiplied by *scale*."""
         temperature = 1.0 if pool == "mean" else 1 / scale
         return np.float32(scale) * score_features(self.train, self.queries, self.groups, pool, temperature)

@@ -86,7 +86,7 @@ class Optimiser:
                     parameter.lerp_(self._start[name].to(parameter), share)
 
     def state(self) -> dict[str, Tensor]:
-        """Weights and moments, by name."""
+        """Return weights and moments, by name."""
         state = {f"weight.{name}": parameter.detach() for name, parameter in self._learning.items()}
         for name, parameter in self._learning.items():
             held = self._adam.state.get(parameter, {})

@@ -168,7 +168,7 @@ def _by_run(x: Float[Tensor, "t n"], runs: tuple[EqualRun, ...]) -> tuple[Tensor
 
 
 def _means(x: Float32[Tensor, "t h"], runs: tuple[EqualRun, ...]) -> Float32[Tensor, "s h"]:
-    """Mean over the tokens of each sequence."""
+    """Return the mean over the tokens of each sequence."""
     parts = zip(_by_run(x, runs), runs, strict=True)
     return torch.cat([part.view(run.sequences, run.length, -1).mean(dim=1) for part, run in parts])
 

@@ -71,7 +71,7 @@ def read_checkpoint(layout: Layout) -> StoredEncoder:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """True if all values are finite."""
+    """Return True if all values are finite."""
     # A finite sum proves it without a mask of all values; but finite values can have a sum that overflows.
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 

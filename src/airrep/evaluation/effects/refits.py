@@ -222,7 +222,7 @@ class DropSettings(Settings):
 
 
 class Drop(EffectStudy):
-    """Effect of leaving out each query's top examples on its loss, beyond that of random ones.
+    """Effect of leaving out each query's top examples on its loss, beyond the effect of leaving out random ones.
 
     The LM is fine-tuned on the pool without the k examples that an index ranks first for a query, and on the pool
     without k random ones. The value is the mean over queries of the rise of the query's loss against the random sets,

@@ -18,7 +18,7 @@ FLAT = 2.0**-20
 
 
 def varies(values: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
-    """Mask ``(q,)`` of rows of ``(q, m)`` whose *known* values (None: all) differ by more than rounding."""
+    """Return a mask ``(q,)`` of rows of ``(q, m)`` whose *known* values (None: all) differ by more than rounding."""
     most = (values if known is None else np.where(known, values, -np.inf)).max(axis=1)
     least = (values if known is None else np.where(known, values, np.inf)).min(axis=1)
     with np.errstate(invalid="ignore"):  # for a row without known values
@@ -48,7 +48,7 @@ class Ranked:
 
 
 class Ranking:
-    """The values of some queries over the same subsets, sorted once, ranked under any resample of the subsets."""
+    """Values of queries over the same subsets, sorted once, then ranked in any resample of the subsets."""
 
     def __init__(self, values: np.ndarray, known: np.ndarray | None = None) -> None:
         """Sort each row ``(q, m)``; values that are not *known* (None for all) have no rank and no weight.
@@ -134,7 +134,7 @@ class Resamples:
 
 def _counts(seed: int, axis: str, resamples: int, size: int) -> np.ndarray:
     generator = stream(seed, "bootstrap", axis)
-    counts = np.empty((resamples, size), np.float32)  # counts are small, so that it holds them exactly
+    counts = np.empty((resamples, size), np.float32)  # float32 holds small counts exactly
     step = max(1, CELLS // size)
     for first in range(0, resamples, step):
         some = counts[first : first + step]
@@ -172,11 +172,11 @@ class Draws(NamedTuple):
     """Mean correlations of each method in each resample, ``(methods, resamples)``; NaN where nothing was left."""
 
     both: np.ndarray
-    """Queries and subsets drawn anew."""
+    """Queries and subsets are resampled."""
     queries: np.ndarray
-    """Queries alone drawn anew."""
+    """Only queries are resampled."""
     subsets: np.ndarray
-    """Subsets alone drawn anew."""
+    """Only subsets are resampled."""
 
 
 def resample_sets(
@@ -194,7 +194,7 @@ def resample_sets(
         plain = block.spearman(np.ones(m))
         for one in sums:
             one.add_queries(plain, of_queries)
-        step = max(1, CELLS // 4 // (m * len(plain[0])))  # more would leave the processor's cache
+        step = max(1, CELLS // 4 // (m * len(plain[0])))  # larger steps exceed the processor's cache
         for first in range(0, count, step):
             some = slice(first, first + step)
             found = block.spearman(drawn.subsets[some].astype(np.float64))
@@ -217,13 +217,13 @@ class _Sums:
         return np.where(usable[..., None, :], np.nan_to_num(part), 0.0), usable.astype(np.float64)
 
     def add_queries(self, found: np.ndarray, of_queries: np.ndarray) -> None:
-        """Add correlations over the subsets as they are, with queries drawn anew, ``(resamples, q)``."""
+        """Add correlations over all subsets, with queries resampled, ``(resamples, q)``."""
         part, usable = self._part(found)
         self._totals[1] += part @ of_queries.T
         self._weights[1] += usable @ of_queries.T
 
     def add_subsets(self, first: int, found: np.ndarray, of_queries: np.ndarray) -> None:
-        """Add correlations in resamples from number *first* on, with queries as they are and drawn anew, ``(r, q)``."""
+        """Add correlations in resamples from number *first* on, with all queries and with resampled queries."""
         parts, usable = self._part(found)
         for i, (part, counted, weights) in enumerate(zip(parts, usable, of_queries, strict=True), first):
             self._totals[0, :, i] += part @ weights
@@ -273,7 +273,7 @@ def bootstrap_spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
     """Scale draws of one value, ``(resamples,)``, to the spread that repetitions of the measurement would have.
 
     A subset drawn twice is tied with itself, which pulls draws towards 0: their mean is moved to the value. Their
-    variance is made that of :func:`uncertainty`, widened to Student's t of its degrees of freedom.
+    variance is set to that of :func:`uncertainty`, widened to Student's t with its degrees of freedom.
     """
     known = ~np.isnan(np.stack(draws)).any(axis=0)
     if not known.any():

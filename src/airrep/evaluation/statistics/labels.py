@@ -39,7 +39,7 @@ class Variance(NamedTuple):
 
 
 def variance_parts(by_seed: np.ndarray) -> Variance:
-    """Split each query's variance into that of subsets and that of seeds, from losses ``(s, q, m)`` with NaN."""
+    """Split each query's variance into parts of subsets and of seeds, from losses ``(s, q, m)``, NaN where missing."""
     from scipy import stats
 
     wide = by_seed.astype(np.float64)
@@ -52,7 +52,7 @@ def variance_parts(by_seed: np.ndarray) -> Variance:
     within = np.nansum((wide - means) ** 2, axis=(0, 2))
     left, right = np.maximum(groups - 1, 0), total - groups
     known = (left > 0) & (right > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):  # what is not known becomes NaN below
+    with np.errstate(divide="ignore", invalid="ignore"):  # unknown values become NaN below
         noise, spread = within / right, between / left
         per_group = (total - (repeats**2).sum(axis=1) / total) / left
         signal = np.maximum(spread - noise, 0) / per_group
@@ -81,7 +81,7 @@ def seeds_alike(by_seed: np.ndarray) -> bool:
 
 
 def shown(p_values: np.ndarray, level: float) -> np.ndarray:
-    """Mask ``(q,)`` of significant effects, at a false discovery rate of *level* (Benjamini and Hochberg).
+    """Return a mask ``(q,)`` of significant effects, at a false discovery rate of *level* (Benjamini and Hochberg).
 
     NaN is never significant and does not count as a test.
     """
@@ -212,12 +212,12 @@ def common_factor(losses: np.ndarray) -> Common | None:
 
 
 def chance_errors(losses: np.ndarray) -> tuple[float, float]:
-    """Standard errors of the mean LDS of scores that have nothing to do with the losses ``(q, m)``.
+    """Return two standard errors of the mean LDS of scores that have nothing to do with the losses ``(q, m)``.
 
-    One query's Spearman has 1/√(m − 1). For scores as alike as losses are the variance of the mean over queries is
-    (1/q + (1 − 1/q)·r²) / (m − 1), with r² the mean squared rank correlation of two queries' losses, less the 1/(m −
-    1) that it has by chance. For scores that are equal for all queries it is r̄ / (m − 1), with r̄ the mean rank
-    correlation of any two queries' losses, a query and itself among them. The result is both, in this order.
+    One query's Spearman has the error 1/√(m − 1). First, for scores that correlate between queries as the losses do:
+    the mean over queries has variance (1/q + (1 − 1/q)·r²) / (m − 1), with r² the mean squared rank correlation of two
+    queries' losses, corrected for its chance value 1/(m − 1). Second, for scores that are equal for all queries:
+    r̄ / (m − 1), with r̄ the mean rank correlation over all pairs of queries, a query with itself included.
     """
     from scipy import stats
 
@@ -299,7 +299,7 @@ def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """Mean over the first axis without NaN; NaN where nothing is left."""
+    """Return the mean over the first axis without NaN; NaN where nothing is left."""
     count = (~np.isnan(values)).sum(axis=0)  # np.nanmean would warn where nothing is left
     return np.where(count > 0, np.nansum(values, axis=0) / np.maximum(count, 1), np.nan)
 
@@ -377,7 +377,7 @@ class Moved(NamedTuple):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         return self._asdict() | {"noise": None if np.isnan(self.noise) else self.noise, "hardly": self.hardly}
 
 
@@ -422,7 +422,7 @@ class RankLabels:
 def normalise_losses(losses: NumbersLike, scale: Scale = "std") -> RankLabels:
     """Turn losses into labels: r̂(x, S_i) = −(ℓ_i − mean_j ℓ_j) / deviation_j ℓ_j (Eq. 7), per query over subsets.
 
-    The deviation is that of a population. A query whose losses differ by no more than 2⁻²⁰ of the greatest is left out.
+    The deviation divides by m, not m − 1. A query whose losses differ by at most 2⁻²⁰ of the greatest is left out.
 
     Args:
         losses: ``(q, m)`` mean nats per response token, lower = better; NaN where missing.
@@ -546,7 +546,7 @@ def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, floa
     """Return, for each set of similar queries, how many vary and their reliability, below 0 if seeds disagree."""
     q = by_seed.shape[1]
     whole, count = split_halves(by_seed), max(2, q // QUERIES_TOGETHER)
-    subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # those that two seeds have
+    subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # subsets that two seeds have
     means = _means(whole.spearman, [np.arange(q)])
     if q >= QUERIES_TOGETHER and len(subsets) >= LEAST_SUBSETS:
         even, odd = (split_halves(by_seed[:, :, subsets[start::2]]).spearman for start in (0, 1))

@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
     interval: Interval
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         return {"value": self.value, "interval": list(self.interval)}
 
 
@@ -47,20 +47,20 @@ class Difference(NamedTuple):
     """Two-sided, for a difference of 0; 1 if there are too few queries."""
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object, as results of training keep it."""
+        """Return a JSON object, as results of training keep it."""
         return {"difference": self.value, "interval": list(self.interval), "p_value": self.p_value}
 
 
 @dataclass(frozen=True, eq=False)
 class TaskResamples:
-    """Bootstrap draws of queries that fall into tasks: a mean is the mean over the tasks of the mean of each.
+    """Bootstrap draws of queries that fall into tasks; the mean is the mean over tasks of each task's mean.
 
-    ``across`` false draws the queries of each task anew: other queries of the same tasks. ``across`` true draws the
-    tasks as well, and then the queries of each drawn one: other tasks.
+    ``across=False`` resamples the queries of each task: the interval is for other queries of the same tasks.
+    ``across=True`` resamples the tasks, then the queries of each drawn task: the interval is for other tasks.
 
-    Two levels of drawing count the queries' part of the variance twice, and few tasks vary too little when they are
-    drawn anew. So draws are moved to the value and scaled: without ``across`` to the unbiased variance
-    V_within = Σ_t s_t² / n_t / T²; with it to the wider of that and of V_tasks = Var(means of the tasks) / T, the
+    Two levels of drawing count the queries' part of the variance twice, and resampled tasks vary too little if they
+    are few. So draws are moved to the value and scaled: without ``across`` to the unbiased variance
+    V_within = Σ_t s_t² / n_t / T²; with it to V_within or V_tasks = Var(means of the tasks) / T if that is wider, the
     latter times the squared ratio of Student's 97.5 % point at T - 1 degrees of freedom to the normal one.
     """
 

@@ -14,7 +14,7 @@ from airrep.errors import ConfigError
 from airrep.index.results.result import Made, left_out
 
 LICENSES = ("license", "licence", "licenses", "licences", "license_name", "rights")
-"""Metadata fields that tell a licence, in any case; the first that an example has counts, also in an object."""
+"""Metadata fields that hold a licence, in any case, also inside an object; the first that an example has counts."""
 NOT_RECORDED = "not recorded"
 UNCHECKED, SAME = "not checked", "unchanged"
 _PLACE = re.compile(r"(?P<name>.+?)(?::| (?:row|record|line|example) )(?P<line>\d+)", re.DOTALL)
@@ -22,40 +22,40 @@ _PLACE = re.compile(r"(?P<name>.+?)(?::| (?:row|record|line|example) )(?P<line>\
 
 @dataclass(frozen=True)
 class Citation:
-    """One training example as a record that can be looked up; None is what was not recorded."""
+    """One training example as a record that can be looked up; values that were not recorded are None."""
 
     id: str
     row: int | None
-    """Row number in the index; None for an example that it has no more."""
+    """Row number in the index; None if the example is no longer there."""
     dataset: str | None
-    """File, or data set of the Hub, that it was read from."""
+    """File, or data set of the Hub, that the example was read from."""
     line: int | None
-    """Line, row or record of it, from 1 on."""
+    """Line, row or record of the data set, from 1 on."""
     revision: str | None
-    """Commit of the Hub's data set."""
+    """Commit of the data set on the Hub."""
     corpus: str | None
-    """SHA-256 over all rows of the corpus that it was indexed with."""
+    """SHA-256 over all rows of the corpus that the example was indexed with."""
     index: str
     """Fingerprint of the index."""
     source: str | None
     license: str | None
     sha256: str | None
-    """SHA-256 over prompt, one NUL byte and response in UTF-8; None where the index has no texts."""
+    """SHA-256 over prompt, one NUL byte and response in UTF-8; None if the index has no texts."""
     query: str | None = None
     rank: int | None = None
     score: float | None = None
     check: str = UNCHECKED
-    """True if the texts are still the same where this was looked for."""
+    """Result of comparing the texts with the data: "not checked", "unchanged", or words for the difference."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Fields of its origin that were not recorded."""
+        """Names of the fields on origin and licence that were not recorded."""
         told = ("dataset", "line", "revision", "corpus", "source", "license", "sha256")
         return tuple(name for name in told if getattr(self, name) is None)
 
 
 def text_hash(example: Example) -> str | None:
-    """SHA-256 of an example's texts; None where they were left out."""
+    """Return the SHA-256 of an example's texts; None if they were left out."""
     if example.prompt == "" and example.response == left_out(example.id):
         return None
     return hashlib.sha256(f"{example.prompt}\0{example.response}".encode()).hexdigest()
@@ -81,7 +81,7 @@ def cite(example: Example, row: int | None, index: str, made: Made | None) -> Ci
 
 
 def _on_hub(name: str | None, made: Made | None) -> tuple[str, str] | None:
-    """Name and commit of the Hub's data set that rows of a place are of; None where it may be another."""
+    """Return name and commit of the Hub's data set that a place's file name belongs to; None if that is ambiguous."""
     hub = [] if made is None else [one.rsplit("@", 1) for one in made.hub]
     whole = made is not None and len(made.corpora) == len(hub) == 1
     found = hub if whole else [one for one in hub if one[0].rpartition("/")[2] == name]
@@ -89,7 +89,7 @@ def _on_hub(name: str | None, made: Made | None) -> tuple[str, str] | None:
 
 
 def license_of(metadata: Mapping[str, Any]) -> str | None:
-    """The licence that metadata tell, as they have it; None where they tell none."""
+    """Return the licence in metadata, as it is written there; None without one."""
     for fields in (metadata, *(one for one in metadata.values() if isinstance(one, Mapping))):
         named = {str(name).casefold(): value for name, value in fields.items()}
         for name in LICENSES:
@@ -100,7 +100,7 @@ def license_of(metadata: Mapping[str, Any]) -> str | None:
 
 
 def checked(citation: Citation, now: str | None, where: str) -> Citation:
-    """A citation compared with the hash of the texts that *where* has now."""
+    """Compare a citation with *now*, the hash of the texts that *where* has now."""
     if citation.sha256 is None or now is None:
         return citation
     if citation.check not in (SAME, UNCHECKED):
@@ -124,7 +124,7 @@ FIELDS: Mapping[str, tuple[str, str, str | None]] = {
     "score": ("sc:Float", "Its score.", None),
     "check": ("sc:Text", "Whether the texts are still the same.", None),
 }
-"""Fields of a citation: type, meaning, and the property of schema.org that means the same."""
+"""Fields of a citation: type, meaning, and the equivalent property of schema.org."""
 _SET = "citations"
 _TERMS = (
     "citeAs column containedIn equivalentProperty extract field fileProperty fileObject fileSet format includes "
@@ -146,13 +146,13 @@ CONTEXT: Mapping[str, Any] = {
     "description": {"@container": "@language"},
     **{term: f"cr:{term}" for term in _TERMS.split()},
 }
-"""Names of Croissant 1.1 for JSON-LD."""
+"""JSON-LD context of Croissant 1.1."""
 
 
 def as_croissant(citations: Sequence[Citation], told: str = "") -> dict[str, Any]:
-    """Citations as a data set of the Croissant vocabulary, whose record set holds them; *told* are sentences more.
+    """Describe citations as a Croissant data set, whose record set holds them; *told* is added to its description.
 
-    ConfigError: there are none.
+    ConfigError: there are no citations.
     """
     if not citations:
         raise ConfigError("citations is empty. Name at least one example.")
@@ -191,7 +191,7 @@ def _record(one: Citation) -> dict[str, Any]:
 
 
 def _sources(citations: Iterable[Citation]) -> Iterator[dict[str, Any]]:
-    """The data sets that are cited, by schema.org."""
+    """Yield the cited data sets in the terms of schema.org."""
     licenses: dict[tuple[str | None, ...], set[str]] = {}
     for one in citations:
         told = licenses.setdefault((one.dataset, one.revision, one.corpus), set())
@@ -205,6 +205,6 @@ def _sources(citations: Iterable[Citation]) -> Iterator[dict[str, Any]]:
 
 
 def unknown(citations: Iterable[Citation]) -> str:
-    """A sentence on what was not recorded, with the numbers of examples; empty where all was."""
+    """Write a sentence on what was not recorded, with numbers of examples; empty if everything was."""
     counts = Counter(name for one in citations for name in one.missing)
     return f"Not recorded: {', '.join(f'{name} ({count:,})' for name, count in counts.items())}." if counts else ""

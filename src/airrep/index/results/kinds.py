@@ -16,14 +16,14 @@ from airrep.index.results.hits import Hit, Hits, Record
 from airrep.index.results.result import HARMFUL, HELPFUL, Numbers, Origin, Provenance, Result, Sparing, Tabular, form_of
 
 FIRST = 20
-"""Examples that are first over all queries, whose sources, labels and openings are counted."""
+"""Number of first examples over all queries whose sources, labels and openings are counted."""
 OPENING = 3
-"""Words of a response that are its opening."""
+"""Number of words in a response's opening."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """How many of the first examples have one source, label or opening."""
+    """Number of the first examples that share a source, label or opening."""
 
     name: str
     examples: int
@@ -36,11 +36,11 @@ class CommonExample:
     row: int
     example: Record
     queries: int
-    """Number of queries that have it among their first."""
+    """Number of queries whose rankings hold the example."""
     best: int
-    """Its best rank."""
+    """The example's best rank."""
     mean: float
-    """Mean over these queries of its deviations, or of its scores where those are not known."""
+    """Mean over these queries of the example's deviations, or of its scores if deviations are not known."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +49,23 @@ class Summary:
 
     queries: int
     examples: int
-    """Different examples in all rankings together."""
+    """Number of different examples in all rankings together."""
     first: tuple[CommonExample, ...]
-    """The first :data:`FIRST` over all queries: those of most queries, then of the greatest mean."""
+    """The first :data:`FIRST` examples: in most rankings, then of the greatest mean (the least, for harmful ones)."""
     sources: tuple[Shared, ...]
-    """Sources of these, most examples first; without a source none."""
+    """Sources of the first examples, the most frequent first; examples without a source are not counted."""
     labels: tuple[Shared, ...]
-    """Their labels."""
+    """Labels of the first examples."""
     openings: tuple[Shared, ...]
-    """The first words of their responses, of those that two or more have."""
+    """First words that at least two of the first examples' responses share."""
 
 
 def summarise(rankings: Sequence[Iterable[Hit]], *, least: bool = False) -> Summary:
-    """Return what rankings have in common.
+    """Summarise what rankings have in common.
 
     Args:
         rankings: the ranking of each query.
-        least: whether low scores are the strong ones.
+        least: True if the rankings hold the most harmful examples.
     """
     found: defaultdict[int, list[Hit]] = defaultdict(list)
     for ranking in rankings:
@@ -85,7 +85,7 @@ def _common(row: int, hits: Sequence[Hit]) -> CommonExample:
 
 
 def _opening(response: str) -> str | None:
-    words = response[:200].split()  # not all of it: it may be megabytes
+    words = response[:200].split()  # not the whole response: it may have megabytes
     return " ".join(words[:OPENING]) if len(words) >= OPENING else None
 
 
@@ -98,7 +98,7 @@ T = TypeVar("T")
 
 
 def _is_least(order: Any) -> Any:
-    """Tell whether rankings are in the order that their JSON names; what is neither stays, to be refused."""
+    """Turn the order's name in JSON into :attr:`TopResult.least`; other values stay, and validation refuses them."""
     return {HARMFUL: True, HELPFUL: False}.get(order, order) if isinstance(order, str) else order
 
 
@@ -143,7 +143,7 @@ class TopResult(Tabular, Result, Sequence[Hits]):
         return self.queries
 
     def in_common(self) -> Summary:
-        """Return what the queries have in common: their first examples, and the sources, labels and openings of these.
+        """Summarise what the queries have in common: first examples, with their sources, labels and openings.
 
         Example:
             >>> index.top(queries, k=3).in_common().queries
@@ -178,7 +178,7 @@ class _OfQueries(Tabular, Result):
 
     @property
     def better(self) -> tuple[Example, ...] | None:
-        """The better answers of contrasts; None where a query has none."""
+        """The better answers of contrasts; None if a query has none."""
         found = tuple(entry.better for entry in self.entries if entry.better is not None)
         return found if found and len(found) == len(self.entries) else None
 
@@ -236,7 +236,7 @@ class GroupResult(_OfQueries):
         channels: Mapping[str, GroupScores] | None = None,
         better: Sequence[Example] | None = None,
     ) -> Self:
-        """The result of arrays ``(q, m)``: scores, and what each channel gave of them, where that was asked for."""
+        """Make a result of arrays ``(q, m)``: scores and, if requested, each channel's part of them."""
         entries = (
             QueryScores(query, row, _at(channels, i, np.asarray), other)
             for i, (query, row, other) in enumerate(_each(queries, scores, better))
@@ -260,7 +260,7 @@ class GroupResult(_OfQueries):
 
     @cached_property
     def channels(self) -> dict[str, GroupScores] | None:
-        """Return what each channel gave, ``(q, m)`` each, where that was asked for; their sum is the scores."""
+        """Each channel's part of the scores, ``(q, m)``; the parts add up to the scores. None unless requested."""
         told = [entry.channels for entry in self.entries if entry.channels is not None]
         return {name: self._stacked([one[name] for one in told]) for name in told[0]} if told else None
 
@@ -308,9 +308,9 @@ class QueryChange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WhatIfResult(_OfQueries):
-    """How the group score of the corpus changes when part of it is left out.
+    """How the group score of the corpus changes when part of the corpus is left out.
 
-    ``change = after - before``, one value for each query: below 0, what was removed had been helping.
+    ``change = after - before``, one value for each query: below 0, the removed examples helped.
 
     Example:
         >>> result = index.what_if(queries, remove='source == "forum"')
@@ -343,7 +343,7 @@ class WhatIfResult(_OfQueries):
         removal: str | None = None,
         better: Sequence[Example] | None = None,
     ) -> Self:
-        """The result of arrays ``(q,)``: scores before and after, and the change of each channel if asked for."""
+        """Make a result of arrays ``(q,)``: scores before and after and, if requested, the change of each channel."""
         numbers = zip((after - before).tolist(), before.tolist(), after.tolist(), strict=True)
         entries = (
             QueryChange(query, *row, _at(channels, i, float), other)
@@ -363,12 +363,12 @@ class WhatIfResult(_OfQueries):
 
     @property
     def change(self) -> np.ndarray:
-        """``after - before``, ``(q,)`` float64, since little may be left of the two."""
+        """``after - before``, ``(q,)`` float64, as the difference may be small."""
         return np.array([entry.change for entry in self.entries], np.float64)
 
     @property
     def channels(self) -> dict[str, np.ndarray] | None:
-        """The change of each channel, ``(q,)`` each, where that was asked for; their sum is the change."""
+        """The change of each channel, ``(q,)``; these add up to the change. None unless requested."""
         told = [entry.channels for entry in self.entries if entry.channels is not None]
         return {name: np.array([one[name] for one in told], np.float64) for name in told[0]} if told else None
 
@@ -391,7 +391,7 @@ class WhatIfResult(_OfQueries):
 def _each(
     queries: Sequence[Example], rows: Iterable[T], better: Sequence[Example] | None
 ) -> Iterator[tuple[Example, T, Example | None]]:
-    """Each query with its row, and the better answer to it if there is one."""
+    """Pair each query with its row, and with its better answer if there is one."""
     others: Sequence[Example | None] = better or [None] * len(queries)
     return zip(queries, rows, others, strict=True)
 
@@ -401,6 +401,6 @@ def _at(channels: Mapping[str, np.ndarray] | None, query: int, made: Callable[[A
 
 
 def _check_channels(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> None:
-    """Refuse a result that tells channels of some queries alone, or others of each (DataError)."""
+    """Raise DataError if not all queries have the same channels."""
     if len({None if entry.channels is None else tuple(entry.channels) for entry in entries}) > 1:
         raise DataError("all queries must have the same channels")

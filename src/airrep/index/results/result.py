@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 ROWS_SHOWN = 20
-"""Rows of a table in a notebook: the rest is in :meth:`Shown.to_pandas`."""
+"""Most rows of a table in a notebook; :meth:`Shown.to_pandas` has all."""
 LONGEST = 120
-"""Characters of a text in such a table."""
+"""Most characters of a text in a notebook table."""
 
 
 class Shown(ABC):
-    """A result that is told as a table; its text form is one line, its form in a notebook a short table."""
+    """A result that can be shown as a table: its text form is one line, its notebook form a short table."""
 
     columns: ClassVar[tuple[str, ...]] = ()
-    """Names of the values of a result that may have no row at all."""
+    """Column names, for results that may have no rows."""
 
     @abstractmethod
     def _records(self) -> Iterator[dict[str, Any]]:
@@ -52,11 +52,11 @@ class Shown(ABC):
         """Return what the result holds, in one line."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """The rows as dicts."""
+        """Return the rows as dicts."""
         return list(self._records())
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The rows as a data frame.
+        """Return the rows as a data frame.
 
         Raises:
             MissingExtraError: pandas is not installed.
@@ -83,11 +83,11 @@ class Shown(ABC):
 
 
 class Tabular(Shown):
-    """A result that gives its rows."""
+    """A result with an iterator over its rows."""
 
     @abstractmethod
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Rows of plain values, one at a time; all have the same names."""
+        """Yield rows of plain values; all have the same names."""
 
     def _records(self) -> Iterator[dict[str, Any]]:
         return self.rows()
@@ -103,14 +103,14 @@ def _cell(name: str, value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """A text without characters that steer a terminal or change the direction of writing."""
+    """Replace characters that control a terminal or change the direction of writing."""
     kept = "\N{ZERO WIDTH JOINER}"  # joins the parts of one emoji
     return "".join(c if c.isprintable() or c in kept else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """A text on one line, cut, safe to print."""
-    line = printable(" ".join(text[: 4 * longest].split()))  # not all of the text: it may be megabytes
+    """Return a text on one line, cut to *longest* characters, safe to print."""
+    line = printable(" ".join(text[: 4 * longest].split()))  # not the whole text: it may have megabytes
     return line if len(line) <= longest and len(text) <= 4 * longest else line[: longest - 1] + "…"
 
 
@@ -119,16 +119,16 @@ _MODELS = ("lm", "base", "encoder")
 
 
 def left_out(id_: str) -> str:
-    """The response of an example whose texts were left out of an index."""
+    """Return the response of an example whose texts were left out of an index."""
     return f"(text left out: {id_})"
 
 
 @dataclass(frozen=True)
 class CorpusPart:
-    """Data that an index was built from, or that came to it later."""
+    """Data that an index was built from, or that were appended."""
 
     fingerprint: str
-    """SHA-256 over all rows (:attr:`airrep.Corpus.fingerprint`); of several appends a digest of theirs."""
+    """SHA-256 over all rows (:attr:`airrep.Corpus.fingerprint`); of several appends, a digest of their fingerprints."""
     rows: int
 
 
@@ -137,20 +137,20 @@ class Made:
     """Origin of an index: its data, model and method."""
 
     corpora: tuple[CorpusPart, ...]
-    """The corpus that it was built from, then all that was appended."""
+    """The corpus that the index was built from, then the appended data."""
     attributor: str
-    """Fingerprint of all that features depend on: settings, and the files of models."""
+    """Fingerprint of everything that features depend on: settings, and the files of models."""
     airrep: str
-    """Version that wrote it."""
+    """Version of the package that wrote the index."""
     hub: tuple[str, ...] = ()
-    """Data sets of the Hub among the data, as ``owner/name@commit``; empty where none was recorded."""
+    """Data sets of the Hub among the data, as ``owner/name@commit``; empty if none was recorded."""
     models: dict[str, str] = field(default_factory=dict)
-    """Models as they were named: by the setting, or by the setting and the channel."""
+    """Models as the settings name them; keys are the setting, or the setting and the channel."""
     channels: tuple[str, ...] = ()
     """Channels with their weights."""
 
     def corpus_of(self, row: int) -> str | None:
-        """Fingerprint of the corpus that has a row; None where several appends may have it."""
+        """Return the fingerprint of the corpus that has a row; None if several appends may have it."""
         ends = list(accumulate(part.rows for part in self.corpora))
         if row < ends[0]:
             return self.corpora[0].fingerprint
@@ -158,7 +158,7 @@ class Made:
 
 
 def made_of(manifest: Mapping[str, Any], asked: Iterable[Any] | None = None) -> Made:
-    """Read the origin from an index's manifest; *asked* are the channels that answer, if they differ."""
+    """Read the origin from an index's manifest; *asked* are the channels in use, if they differ from the build's."""
     settings = manifest["settings"]
     channels = settings.get("channels") or []
     weighed = ((one["name"] or one["method"], one["weight"]) for one in channels)
@@ -190,7 +190,7 @@ HARMFUL: Final = "most harmful first"
 
 
 def order_in_words(least: bool, scores: Iterable[float]) -> str:
-    """Which end of a ranking it is; the lowest scores harm nobody if they are above 0."""
+    """Name the end of a ranking; low scores are only "least helpful" if none is below 0."""
     if not least:
         return "most helpful"
     return "most harmful" if min(scores, default=-1.0) < 0 else "least helpful"
@@ -203,19 +203,19 @@ class Provenance:
     method: str
     """The attribution method."""
     index: str
-    """Fingerprint of the index that was asked, with the weights of its channels if others were given."""
+    """Fingerprint of the index, including the channels' weights if they differ from the build's."""
     pool: str | None = None
-    """How the members' scores make a group score; None for scores of single examples."""
+    """How members' scores are pooled into a group score; None for scores of single examples."""
     temperature: float | None = None
     """Temperature of attention, the larger the flatter; None for other pools."""
     units: str = "inner product of features"
     """Unit of a score."""
     sign: str = "higher = more helpful"
-    """Which way is up."""
+    """Meaning of the sign."""
     caution: str = ""
     """Caution about the method for readers; empty if there is none."""
     rows: int | None = None
-    """How many examples were ranked; None where none were, and in results of earlier versions."""
+    """Number of examples that were ranked; None without a ranking, and in results of earlier versions."""
     made: Made | None = field(default=None, compare=False)
     """Origin of the index; None in results of earlier versions."""
 
@@ -225,14 +225,14 @@ class Provenance:
         return pooling_text(self.pool, self.temperature)
 
     def entry(self) -> dict[str, Any]:
-        """The entry of a manifest: all but what the index was made of."""
+        """Return the entry of a manifest: all fields but :attr:`made`."""
         told = asdict(self)
         del told["made"]
         return told
 
 
 NOWHERE = Provenance("", "")
-"""Provenance of what belongs to no result yet."""
+"""Placeholder for hits that do not belong to a result yet."""
 
 
 RESULTS = "results.json"
@@ -244,7 +244,7 @@ def _without_none(value: Any, write: SerializerFunctionWrapHandler) -> Any:
 
 
 Sparing = WrapSerializer(_without_none)
-"""Leaves out of the JSON what was not asked for: reasons, better answers, verdicts, deviations."""
+"""Leaves optional fields that are None out of the JSON: reasons, better answers, verdicts, deviations."""
 
 
 def _told(provenance: Any) -> Any:
@@ -252,7 +252,7 @@ def _told(provenance: Any) -> Any:
 
 
 Origin: TypeAlias = Annotated[Provenance, BeforeValidator(_told)]
-"""A provenance that must say its units and sign where it is read: their defaults are for results being made."""
+"""A provenance that must have units and sign when it is read: the defaults are only for new results."""
 
 
 def _array(values: tuple[float, ...]) -> np.ndarray:
@@ -268,18 +268,18 @@ Numbers: TypeAlias = Annotated[
     AfterValidator(_array),
     PlainSerializer(np.ndarray.tolist),
 ]
-"""A list of numbers in JSON; float32, as scores are, unless numbers from elsewhere would lose digits."""
+"""An array that is a list of numbers in JSON; read as float32, like scores, unless this would lose digits."""
 
 
 class Result(Shown):
-    """Answer of an index, a frozen dataclass: its JSON has the kind, and the fields of the class."""
+    """A result of an index, a frozen dataclass; its JSON has the kind, and the fields of the class."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants")
     kind: ClassVar[str]
     provenance: Provenance
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values; docs/formats.md has the layout."""
+        """Return the result as JSON values; docs/formats.md has the layout."""
         values: dict[str, Any] = form_of(type(self)).dump_python(self, mode="json", by_alias=True)
         if values["provenance"]["made"] is None:
             del values["provenance"]["made"]
@@ -287,7 +287,7 @@ class Result(Shown):
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], name: str) -> Self:
-        """Read what :meth:`to_dict` gave; *name* says which result it is.
+        """Read a result from the output of :meth:`to_dict`; errors call the result *name*.
 
         Raises:
             DataError: something is missing, not finite, or of another type.
@@ -317,8 +317,8 @@ class Result(Shown):
         """Read a result of this kind that was written as an artifact, after checking its bytes.
 
         Raises:
-            ArtifactError: another kind, unfinished or altered.
-            DataError: it lacks something, or holds what such a result cannot.
+            ArtifactError: the artifact is of another kind, unfinished or altered.
+            DataError: a field is missing or invalid.
         """
         folder = fetched(path)
         value = read_json(folder, read_manifest(folder, cls.kind), RESULTS)
@@ -327,14 +327,14 @@ class Result(Shown):
 
 
 PREDICTION = "Scores are predictions of what fine-tuning does, not proof of it."
-"""Told with every answer."""
+"""Note that accompanies answers."""
 
 
 class Answer(Result):
     """An answer to one question; docs/answers.md has the layout of its JSON."""
 
     note: ClassVar[str] = PREDICTION
-    """Told with the answer."""
+    """Note that accompanies the answer."""
 
     def summary(self) -> str:
         shown = []
@@ -349,12 +349,12 @@ class Answer(Result):
 
 @cache
 def form_of(kind: type) -> TypeAdapter[Any]:
-    """Made when it is first needed, as it takes longer than many answers."""
+    """Make the type adapter of a class on first use: that takes longer than many answers."""
     return TypeAdapter(kind)
 
 
 def first_problem(error: ValidationError) -> str:
-    """Where the first value that does not fit stands, and what is wrong with it."""
+    """Describe where the first invalid value stands, and what is wrong."""
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}{': ' * bool(where)}{problem['msg'].lower().removeprefix('value error, ')}"

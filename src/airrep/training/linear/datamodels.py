@@ -35,7 +35,7 @@ class RegressionSettings(Settings):
     """Settings of the regressions of `airrep train --method datamodels`."""
 
     folds: int = Field(default=5, ge=3)
-    """Parts that the subsets are cut into, for cross-validation."""
+    """Number of folds that the subsets are cut into for cross-validation."""
     seed: int = Field(default=0, ge=0)
     """Random seed."""
 
@@ -91,7 +91,7 @@ def fit_datamodels(
     Args:
         instance: queries, train pool, subsets and losses; or a list of one.
         out: the directory to make; it also gets the examples, as ``train.jsonl`` and ``queries.jsonl``.
-        settings: of the regressions, or a dict of some of them.
+        settings: settings of the regressions, or a dict of some of them.
         lineage: origin of the labels, for the manifest.
         resamples: bootstrap draws behind each interval.
         replace: replace existing datamodels.
@@ -155,7 +155,7 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
     subsets = instance.subsets
     design = SparseRows.counts(column[subsets.rows], subsets.offsets, len(train))
     rewards = -instance.losses[:, known].astype(np.float64)
-    # The same text asked twice is one query, with the mean of its losses.
+    # A text that is asked twice is one query, with the mean of its losses.
     targets = np.zeros((len(queries), rewards.shape[1]))
     np.add.at(targets, place, rewards)
     return _Problem(train, queries, design[np.flatnonzero(known)], targets / np.bincount(place)[:, None])
@@ -212,7 +212,7 @@ class RidgePath:
         self._grid = RIDGE * max(float(np.mean(np.diag(self._products) - 2 * own + own.mean())), 1e-12)
 
     def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
-        """For each penalty, yield predictions ``(q, asked)`` by a fit on the rows *seen*, without the intercept.
+        """Yield, for each penalty, predictions ``(q, asked)`` by a fit on the rows *seen*, without the intercept.
 
         A prediction is the inner product of the weights with a row minus the mean row seen.
         """

@@ -27,7 +27,7 @@ from airrep.scoring.pooling import ATTENTIONS, Pooling
 from airrep.training.linear.weights import LEAST, MemberFeatures, NothingRisesError, fit_weights
 
 CHOOSING = 400
-"""Bootstrap draws that decide whether another pool is better than the one a channel has."""
+"""Bootstrap draws that decide if another pool is better than a channel's own."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +52,7 @@ class Adapted(Shown):
         return str(self.report["sentence"])
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         return {"channels": [one.model_dump(mode="json") for one in self.channels], **self.report}
 
 

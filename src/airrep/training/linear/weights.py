@@ -156,7 +156,7 @@ class MemberFeatures:
         return np.ascontiguousarray(score_all(self.asked).T)
 
     def pooled(self, pooling: PoolLike) -> GroupScores:
-        """Group scores of the subsets, ``(q, m)``."""
+        """Return group scores of the subsets, ``(q, m)``."""
         if isinstance(pooling, Pooling) and pooling.reads_features:
             return group_scores(self.asked, self.groups, pooling)
         # Scores as features, with unit vectors as queries: many pools are tried, and none multiplies features again.
