@@ -438,7 +438,7 @@ DROPPED_METHODS = {
     "readout": "Other methods predict better: use --method rds, or --recipe lm.",
     "stack": "Weights learnt from labels are now a recipe: give it with --recipe.",
 }
-"""What to use instead of methods that airrep no longer has, by name."""
+"""Replacements of methods that airrep no longer has, by name."""
 DROPPED_SETTINGS = {
     "preset": "--method logra and tracin have the best settings; --recipe papers/logra has the paper's settings.",
     "gradients": "Name a recipe: --recipe text, lm, lm-warm or lm-whole.",
@@ -458,7 +458,7 @@ DROPPED_SETTINGS = {
     "tracin.temperature": "A temperature belongs to a recipe's channel: write it there.",
     "ekfac.rank": "Gradients are not stored: remove this setting, or use --method logra, which stores small gradients.",
 }
-"""What to use instead of settings that airrep no longer has, by name or ``method.name``."""
+"""Replacements of settings that airrep no longer has, by name or ``method.name``."""
 
 
 def refuse_dropped(method: str, settings: Mapping[str, Any], where: str = "") -> None:

@@ -1,15 +1,15 @@
 """A page to explore an index in the browser, served by this machine.
 
-agents     Tools for agents: the page's questions, answered in short, by MCP.
-answers    Answers of the routes, each as one model that the API document shows.
-explorer   The state of a page: an index, perhaps another beside it, queries, facets.
-facets     Facets: values of fields with their counts, and the rows that have them.
-notebook   A widget that asks an index in a notebook.
-points     Places and colours of all examples, as one binary answer.
-questions  Questions that the page asks, answered as JSON values; nothing here knows of HTTP.
-requests   Requests that the page and other programs may make, each checked as one model.
-routes     Routes of the API, its document (OpenAPI), and a page of it without script.
-security   Who may ask, from where, how much; the token and the socket.
-serving    Serve the page and the API: routes, lines, errors.
-turns      Turns: a few threads answer questions, the others wait.
+agents     Tools for agents over MCP: the page's questions with short answers.
+answers    Models of the API's answers, which its OpenAPI document shows.
+explorer   State of the served page: one or two indexes, queries, facets, caches.
+facets     Facets: fields with few values, the counts of these values, and their rows.
+notebook   Notebook widget that asks an index questions.
+points     Map of all examples, their positions and colours, as one binary answer.
+questions  Answers the page's questions as JSON values, independent of HTTP.
+requests   Models that check the requests of the page and of other programs.
+routes     Routes of the API, their OpenAPI document, and an HTML page of it.
+security   Access to the server: token, allowed hosts, size limits, socket.
+serving    Serves the page and the API over HTTP: routes, streamed lines, errors.
+turns      Queue of questions that a few threads answer; similar questions share work.
 """

@@ -1,4 +1,4 @@
-"""Tools for agents: the page's questions, answered in short, by MCP."""
+"""Tools for agents over MCP: the page's questions with short answers."""
 
 import asyncio
 import json
@@ -38,15 +38,13 @@ from airrep.explorer.security import Guard, Rules, run
 from airrep.explorer.turns import Busy, Turns
 
 EXCERPT = 240
-"""Characters of a text in a list."""
+"""Most characters of a text in a list."""
 READ = 6000
-"""Characters of each text that one reading gives."""
+"""Most characters of each text in one call of read_example."""
 VALUES = 12
-"""Values of a field that are told."""
+"""Most values of a field that describe_index lists."""
 WORDS = 6
-"""Same words that are told of a hit."""
-LISTED = 5
-"""Queries that an example helps, of which so many are told."""
+"""Most shared words listed for a hit."""
 
 Prompt = Annotated[Text, Field(description="The prompt that the model was given.")]
 Response = Annotated[Text, Field(min_length=1, description="The answer that the model gave.")]
@@ -75,7 +73,7 @@ class DescribeIndex(Asking):
 class WhyThisAnswer(Asking):
     """Find the training examples that taught a model an answer, with a verdict: stands out, weak, or nothing here did.
 
-    With least=true, find those that work most against it.
+    With least=true, find the examples that work most against the answer.
     """
 
     prompt: Prompt
@@ -113,7 +111,7 @@ class WhatIfIDrop(Asking):
 
 
 class SelectExamples(Asking):
-    """Pick the training examples that would help most to give the wanted answers to some prompts."""
+    """Pick the training examples that would most help a model give the wanted answers to some prompts."""
 
     wanted: Annotated[list["Wanted"], Field(min_length=1, max_length=requests.MOST_ASKED)]
     total: Annotated[int, Field(ge=1, le=requests.DEEPEST, description="How many to pick.")] = 20
@@ -127,7 +125,7 @@ class SelectExamples(Asking):
 
 
 class Wanted(Request):
-    """A prompt with the answer that is wanted to it."""
+    """A prompt with the answer that the model should give."""
 
     prompt: Prompt
     response: Response
@@ -143,7 +141,7 @@ class FindUnclean(Asking):
 
 
 class ReadExample(Asking):
-    """Read a training example whole, a part at a time, by its id or its place in the file, such as train.jsonl:12."""
+    """Read the full texts of a training example in parts, by its id or its place in a file, such as train.jsonl:12."""
 
     id: Short
     start: Annotated[int, Field(ge=0, description="How many characters of both texts to skip, for paging.")] = 0
@@ -151,7 +149,7 @@ class ReadExample(Asking):
 
 
 class Described(Told):
-    """An index, and the names of the others."""
+    """An index, and the names of all served indexes."""
 
     index: str
     indexes: list[str]
@@ -160,7 +158,7 @@ class Described(Told):
 
 
 class Cut(Told):
-    """A training example as lists tell it."""
+    """A training example in a list, with shortened texts."""
 
     id: str
     row: int
@@ -196,7 +194,7 @@ class Ranked(Told):
 
 
 class Changed(Told):
-    """Predicted effect of leaving examples out."""
+    """The predicted effect of leaving examples out."""
 
     change: float = Field(description="Below 0: what is left out had been teaching the answer.")
     before: float
@@ -266,7 +264,7 @@ def describe_index(explorer: Explorer, _: DescribeIndex) -> dict[str, Any]:
 
 
 def why_this_answer(explorer: Explorer, asked: WhyThisAnswer) -> dict[str, Any]:
-    """Hits for an answer, and what of it stands in examples word for word."""
+    """Return hits for an answer, and its passages that examples contain word for word."""
     query = QueryRef(prompt=asked.prompt, response=asked.response)
     told = _ranked(explorer, query, asked, least=asked.least)
     if asked.start or asked.least:
@@ -276,7 +274,7 @@ def why_this_answer(explorer: Explorer, asked: WhyThisAnswer) -> dict[str, Any]:
 
 
 def compare_two_answers(explorer: Explorer, asked: CompareTwoAnswers) -> dict[str, Any]:
-    """Hits for an answer in place of a better one."""
+    """Return hits for an answer in contrast to a better one."""
     return _ranked(explorer, QueryRef(prompt=asked.prompt, response=asked.response, better=asked.better), asked)
 
 
@@ -303,7 +301,7 @@ def _ranked(
 
 
 def what_if_i_drop(explorer: Explorer, asked: WhatIfIDrop) -> dict[str, Any]:
-    """The change of an answer's score, and the command that proves it."""
+    """Return the change of an answer's score, and the command that tests it."""
     query = QueryRef(prompt=asked.prompt, response=asked.response, better=asked.better)
     basket = requests.WhatIfRequest(query=query, ids=asked.ids, where=asked.where)
     command = questions.prove(explorer, basket)
@@ -318,7 +316,7 @@ def what_if_i_drop(explorer: Explorer, asked: WhatIfIDrop) -> dict[str, Any]:
 
 
 def select(explorer: Explorer, asked: SelectExamples) -> dict[str, Any]:
-    """Picks for wanted answers."""
+    """Return picks for the wanted answers."""
     queries = [QueryRef(prompt=one.prompt, response=one.response) for one in asked.wanted]
     wanted = requests.SelectRequest(
         queries=queries,
@@ -334,7 +332,7 @@ def select(explorer: Explorer, asked: SelectExamples) -> dict[str, Any]:
 
 
 def clean(explorer: Explorer, asked: FindUnclean) -> dict[str, Any]:
-    """Findings, with their reasons."""
+    """Return findings with their reasons."""
     wanted = requests.CleanRequest(kinds=asked.kinds, where=asked.where, start=asked.start, count=asked.count)
     told = questions.clean(explorer, wanted)
     findings = [{**_cut(one), **_rounded(one, "kind", "reason", "other_id")} for one in told["findings"]]
@@ -343,7 +341,7 @@ def clean(explorer: Explorer, asked: FindUnclean) -> dict[str, Any]:
 
 
 def read_example(explorer: Explorer, asked: ReadExample) -> dict[str, Any]:
-    """A part of both texts of an example."""
+    """Return a part of both texts of an example."""
     told = questions.example(explorer, requests.ExampleRequest(id=asked.id, cite=asked.cite))
     texts = {name: told[name][asked.start : asked.start + READ] for name in ("prompt", "response")}
     stop = asked.start + READ
@@ -353,7 +351,7 @@ def read_example(explorer: Explorer, asked: ReadExample) -> dict[str, Any]:
 
 
 def _rounded(told: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Some fields, numbers in as many digits as are read."""
+    """Return the named fields, with numbers rounded to 4 decimals."""
     return {name: round(told[name], 4) if isinstance(told[name], float) else told[name] for name in names}
 
 
@@ -367,7 +365,7 @@ def _short(text: str) -> str:
 
 
 def _next(stop: int, more: bool) -> str:
-    """Return what to ask to go on."""
+    """Return the hint for the next page, or "no more"."""
     return f"more: the same with start={stop}" if more else "no more"
 
 
@@ -380,7 +378,7 @@ class Tool(NamedTuple):
 
     @property
     def about(self) -> str:
-        """Return what it does."""
+        """Description of the tool, from its model's docstring."""
         return " ".join((self.model.__doc__ or "").split())
 
 
@@ -393,13 +391,13 @@ TOOLS: Mapping[str, Tool] = {
     "clean": Tool(FindUnclean, Findings, clean),
     "read_example": Tool(ReadExample, Read, read_example),
 }
-"""By name, in the order of an agent's work."""
+"""Tools by name, in the order in which an agent uses them."""
 
 
 BODY = 4_000_000
-"""Bytes of a request, at most: a question that is too long is told by its tool."""
+"""Most bytes of a request; above the texts' own limits, so that the tool can name the text that is too long."""
 PATH = "/mcp"
-"""Where the tools are over HTTP."""
+"""Path of the tools over HTTP."""
 INSTRUCTIONS = (
     "Answers questions about the training data of a fine-tuned language model. Begin with why_this_answer, or with "
     "compare_two_answers if you know a better answer; read_example shows the whole text of an id; what_if_i_drop "
@@ -411,7 +409,7 @@ _HOW = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_h
 
 
 def named(explorers: Sequence[Explorer], paths: Sequence[Path]) -> dict[str, Explorer]:
-    """Explorers by the names of their folders; by their paths as they were given, where two have one name."""
+    """Return explorers by the names of their folders, or by their given paths where two folders have the same name."""
     names = [path.resolve().name for path in paths]
     own = [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
     if len(set(own)) < len(own):
@@ -421,7 +419,7 @@ def named(explorers: Sequence[Explorer], paths: Sequence[Path]) -> dict[str, Exp
 
 
 def make_server(explorers: Mapping[str, Explorer], turns: Turns | None = None) -> Server[Any]:
-    """The server of the tools of some indexes, each by its name."""
+    """Return the MCP server with the tools for some indexes, given by name."""
     waiting = turns or Turns()
 
     async def list_tools(_: Any, __: PaginatedRequestParams | None) -> ListToolsResult:
@@ -458,7 +456,7 @@ def _listed(name: str) -> ListedTool:
 
 
 def answer(explorers: Mapping[str, Explorer], name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a tool answers (ConfigError: there is no such tool or index, or an argument is wrong)."""
+    """Return a tool's answer (ConfigError: the tool or index does not exist, or an argument is wrong)."""
     if name not in TOOLS:
         raise ConfigError(f"tool '{name[:60]}': does not exist. The tools are {', '.join(TOOLS)}.")
     tool = TOOLS[name]
@@ -481,7 +479,7 @@ def _refused(line: str) -> CallToolResult:
 
 
 def _unexpected(error: Exception) -> CallToolResult:
-    """Tell of a mistake of ours; the log has its place, and no message, which could hold texts."""
+    """Report a bug of airrep; the log has its place only, because the message could contain texts of examples."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     kind = type(error).__name__
     logging.getLogger(__name__).error("%s in %s, line %s", kind, place.filename, place.lineno)
@@ -489,8 +487,8 @@ def _unexpected(error: Exception) -> CallToolResult:
 
 
 def make_app(server: Server[Any], rules: Rules) -> ASGIApp:
-    """The application that serves the tools over HTTP to those whom the rules allow."""
-    ours = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard sees to it
+    """Return the application that serves the tools over HTTP under the given rules."""
+    ours = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # Guard checks the Host header
     return Guard(server.streamable_http_app(streamable_http_path=PATH, transport_security=ours), rules, BODY)
 
 
@@ -508,5 +506,5 @@ def serve_stdio(server: Server[Any]) -> None:
 
     try:
         asyncio.run(serve())
-    except KeyboardInterrupt:  # the usual way to end by hand
+    except KeyboardInterrupt:  # the usual way to stop it in a terminal
         return

@@ -1,4 +1,4 @@
-"""Answers of the routes, each as one model that the API document shows."""
+"""Models of the API's answers, which its OpenAPI document shows."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ Place = tuple[str, int, int]
 
 
 class Told(BaseModel):
-    """The base of all answers: fields that are not named here are in none."""
+    """The base of all answers; an answer has no other fields than its model."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Refused(Told):
-    """A question that is not answered."""
+    """The error of a question that cannot be answered."""
 
     error: str = Field(description="One line: where, what is wrong, what to do.")
 
@@ -33,7 +33,7 @@ class IndexAbout(Told):
 
 
 class About(Told):
-    """The indexes that are served, and how their numbers are to be read."""
+    """The indexes that are served, and how to read their numbers."""
 
     version: str
     indexes: list[IndexAbout]
@@ -59,7 +59,7 @@ class Field_(Told):  # noqa: N801 — the name of a field of pydantic
 
 
 class Count(Told):
-    """How many examples fulfil a filter."""
+    """The number of examples that match the filters, and the counts of all field values."""
 
     matching: int
     facets: list[Field_]
@@ -82,7 +82,7 @@ class Listed(Beginning):
 
 
 class Queries(Told):
-    """Queries whose texts hold some text."""
+    """Queries whose texts contain some text."""
 
     asked: list[Listed]
     total: int = Field(description="How many of the file's queries hold the text.")
@@ -104,7 +104,7 @@ class Text(Told):
 
 
 class Query(Text):
-    """The query that was asked, whole."""
+    """The query, in full."""
 
     better: str | None
     span: list[tuple[int, int]] | None
@@ -113,7 +113,7 @@ class Query(Text):
 
 
 class SameWord(Told):
-    """Words that stand in both texts."""
+    """Words that occur in both texts."""
 
     text: str
     score: float
@@ -131,7 +131,7 @@ class Reasons(Told):
 
 
 class Citation(Told):
-    """A training example as a record that can be looked up; null is what was not recorded."""
+    """Where a training example comes from; a field that was not recorded is null."""
 
     id: str
     row: int
@@ -163,7 +163,7 @@ class Verdict(Told):
 
 
 class Top(Told):
-    """Some ranks of the examples that help a query most, or least."""
+    """A part of the ranking of training examples that help a query most, or least."""
 
     query: Query
     matching: int
@@ -180,7 +180,7 @@ class Named(Told):
 
 
 class Stretch(Told):
-    """Words of a response that examples hold one after another."""
+    """A passage of a response that training examples contain word for word."""
 
     text: str
     words: int
@@ -189,13 +189,13 @@ class Stretch(Told):
 
 
 class Copied(Told):
-    """The longest such stretches."""
+    """The longest passages of a response that training examples contain word for word."""
 
     copied: list[Stretch]
 
 
 class Pooled(Told):
-    """How group scores are to be read."""
+    """How to read group scores."""
 
     better: bool = Field(description="True if scores are of an answer in place of a better one.")
     pool: str
@@ -212,7 +212,7 @@ class Group(Told):
 
 
 class Groups(Pooled):
-    """The group score of each value of a field, most helpful first."""
+    """The group scores of a field's values, most helpful first."""
 
     by: str
     groups: list[Group]
@@ -230,7 +230,7 @@ class WhatIf(Pooled):
 
 
 class Prove(Told):
-    """A command that proves by fine-tunes what some examples taught."""
+    """A command that tests with fine-tunes what some examples taught."""
 
     command: str
     examples: int
@@ -239,7 +239,7 @@ class Prove(Told):
 
 
 class NamedBeginning(Beginning):
-    """The beginning of an example with what names it."""
+    """The beginning of an example, with its id, label and place."""
 
     id: str
     label: str | None
@@ -247,7 +247,7 @@ class NamedBeginning(Beginning):
 
 
 class InCommon(Told):
-    """An example among the first of several queries."""
+    """An example among the top examples of several queries."""
 
     row: int
     example: NamedBeginning
@@ -257,7 +257,7 @@ class InCommon(Told):
 
 
 class Summary(Told):
-    """Properties that the first examples of all queries of the file share."""
+    """Properties that the top examples of all queries of the file share."""
 
     queries: int
     first: list[InCommon]
@@ -271,7 +271,7 @@ class Helped(Listed):
 
 
 class Example(Text, Reasons):
-    """A training example whole, and the queries that it helps most and least."""
+    """A training example in full, and the queries that it helps most and least."""
 
     row: int
     score: float | None = None
@@ -283,7 +283,7 @@ class Example(Text, Reasons):
 
 
 class Worded(Told):
-    """Texts, and the places of their words."""
+    """The texts of an example, and the places of their words."""
 
     prompt: str
     response: str
@@ -291,7 +291,7 @@ class Worded(Told):
 
 
 class Tokens(Told):
-    """A score by pairs of words."""
+    """A score split over pairs of words."""
 
     query: Worded
     example: Worded
@@ -322,7 +322,7 @@ class Picked(Row):
 
 
 class Select(Told):
-    """Some of the picks, the best first."""
+    """A part of the picks, best first."""
 
     total: int
     picks: list[Picked]
@@ -340,7 +340,7 @@ class Finding(Row):
 
 
 class Clean(Told):
-    """Some of the findings, the strongest of each kind first."""
+    """A part of the findings, the strongest of each kind first."""
 
     total: int
     counts: dict[str, int]

@@ -1,4 +1,4 @@
-"""The state of a page: an index, perhaps another beside it, queries, facets."""
+"""State of the served page: one or two indexes, queries, facets, caches."""
 
 import hashlib
 import threading
@@ -27,39 +27,39 @@ from airrep.scoring.contrast import contrast_scores
 
 T = TypeVar("T")
 KEPT = 128
-"""Queries whose features are kept, one by one."""
+"""Single queries whose features are cached."""
 RANKED = 64
-"""Rankings that are kept, each of some 70 kB; more than are made at once."""
+"""Rankings that are cached, about 70 kB each; more than one pass of questions makes."""
 LONG = 16
-"""Selections and lists of findings that are kept."""
+"""Selections and lists of findings that are cached."""
 Texts = tuple[tuple[str, str, Spans | None], ...]
-"""Prompts and responses, with the spans of these."""
+"""Prompt, response and the response's spans of each query."""
 
 
 class Ranking(NamedTuple):
-    """Both ends of the ranking of all rows for one query, each its strongest first."""
+    """Both ends of the ranking of all rows for one query, each with its most extreme row first."""
 
     ends: Ends
 
     @property
     def spread(self) -> Spread:
-        """Return the spread of all scores."""
+        """Mean and deviation of all scores."""
         return self.ends.spread
 
     def part(self, start: int, stop: int, *, least: bool) -> list[tuple[int, float, float]]:
-        """Row, score and deviations of some ranks from one end."""
+        """Return row, score and deviations from the mean for ranks *start* to *stop* from one end."""
         values = self.ends.scores[least][0, start:stop]
         effects = self.spread.effects(values[None])[0]
-        numbers = np.stack([values, effects]).astype(np.float32)  # as elsewhere, whose digits are those of any shards
+        numbers = np.stack([values, effects]).astype(np.float32)  # float32 gives the same digits for all shardings
         rows = self.ends.rows[least][0, start:stop].tolist()
         return [(row, *pair) for row, pair in zip(rows, numbers.T.tolist(), strict=True)]
 
 
 class ServedIndex(Index):
-    """An index that several threads ask.
+    """An index for several threads.
 
-    Models are not made for several threads, so they encode for one at a time. What single queries ask is kept: one
-    query is asked for its examples, its groups and its what-ifs.
+    Models are not thread-safe, so they encode for one thread at a time. The features of single queries are cached,
+    because the page asks the same query for its examples, groups and what-ifs.
     """
 
     def __init__(self, index: Index) -> None:
@@ -74,18 +74,18 @@ class ServedIndex(Index):
         self._state = _state_of(self.path)
 
     def check_unchanged(self) -> None:
-        """Refuse to answer from an index that is another one on disk by now (ArtifactError)."""
+        """Raise ArtifactError if the index on disk was changed or replaced since it was opened."""
         if _state_of(self.path) != self._state:
             raise ArtifactError(
                 f"{self.path}: was changed or replaced while it was served. Stop `airrep serve` and start it again."
             )
 
     def ask(self, queries: Queries | Question, progress: OnProgress | None = None) -> Asked:
-        """As of an index; what one query asks, or an answer and a better one, is kept."""
+        """Encode queries as :meth:`Index.ask` does; cache the result for one query, or an answer and a better one."""
         question = queries if isinstance(queries, Question) else self.question(queries)
         key = texts_of(question.all)
         places = [self._places[one] for one in key if one in self._places]
-        if len(places) == len(key) and self._file is not None:  # the same numbers as in a list of the file's queries
+        if len(places) == len(key) and self._file is not None:  # take these from the encoded file of queries
             return self._even(question, self._file.chosen(np.array(places)))
         with self._encoding:
             if len(key) > 2:
@@ -99,14 +99,14 @@ class ServedIndex(Index):
         return asked if question.better is None else even_pairs(asked)
 
     def ask_file(self, question: Question, progress: OnProgress | None = None) -> Asked:
-        """Return what all queries of the file ask, which is always the same, and better answers; encoded once."""
+        """Encode all queries of the file and their better answers at the first call; later return the cached result."""
         if self._file is None:
             self._file = super().ask(Question(question.all), progress)
             self._places = {one: place for place, one in enumerate(texts_of(question.all))}
         return self._even(question, self._file)
 
     def ranking(self, question: Question, keep: Mask, most: int) -> Ranking:
-        """The first rows from both ends for one query, of those to keep, and the spread of all their scores."""
+        """Return the *most* top and bottom rows in *keep* for one query, with the spread of all scores in *keep*."""
         key = self._ranking_key(question, keep)
         with self._encoding:
             found = self._rankings.pop(key, None)
@@ -116,7 +116,7 @@ class ServedIndex(Index):
         return found
 
     def rank_together(self, questions: Sequence[Question], keep: Mask, most: int) -> None:
-        """Make the rankings for several queries in one pass over the rows, which :meth:`ranking` will find."""
+        """Make rankings for several queries in one pass over the rows, and cache them for :meth:`ranking`."""
         wanted = {self._ranking_key(one, keep): one for one in questions}
         with self._encoding:
             missing = {key: one for key, one in wanted.items() if key not in self._rankings}
@@ -133,16 +133,16 @@ class ServedIndex(Index):
         return texts_of(question.all), hashlib.sha256(keep.tobytes()).digest()
 
     def score_of(self, question: Question, row: int) -> float:
-        """The score of one row for one query, or its contrast with the better answer."""
+        """Return the score of one row for one query, or its contrast with the better answer."""
         return float(contrast_of(question, self.score_row(self.ask(question), row))[0])
 
     def score_row(self, asked: Asked, row: int) -> np.ndarray:
-        """Influence scores of one row, ``(q,)`` float32."""
+        """Return the influence scores of one row, ``(q,)`` float32."""
         return asked.of_row(row).astype(np.float32)
 
 
 def contrast_of(question: Question, scores: np.ndarray) -> np.ndarray:
-    """Scores that rows are ranked by, ``(q,)``, from those for the queries and for better answers."""
+    """Return the scores that rows are ranked by, ``(q,)``: contrasts if there are better answers, else *scores*."""
     if question.better is None:
         return scores
     q = len(question.queries)
@@ -150,19 +150,19 @@ def contrast_of(question: Question, scores: np.ndarray) -> np.ndarray:
 
 
 def texts_of(queries: Queries) -> Texts:
-    """Return what tells queries apart."""
+    """Return the texts and spans that identify queries."""
     return tuple((query.prompt, query.response, query.span) for query in queries)
 
 
 def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
-    """Put a value last, and drop the first ones."""
+    """Add a value to a cache, and drop the oldest values above *most*."""
     kept[key] = value
     while len(kept) > most:
         kept.popitem(last=False)
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """Return what tells one manifest from the one that replaces it; None where there is none any more."""
+    """Return inode, time and size of an index's manifest, which change if it is replaced; None if it is gone."""
     try:
         found = (path / "manifest.json").stat()
     except OSError:
@@ -171,7 +171,7 @@ def _state_of(path: Path) -> tuple[int, int, int] | None:
 
 
 def check_same_corpus(index: Index, beside: Index) -> None:
-    """Refuse two indexes that do not have the same examples in the same rows (ConfigError)."""
+    """Raise ConfigError unless two indexes have the same examples in the same rows."""
     corpora = [[corpus["fingerprint"] for corpus in one.manifest["corpora"]] for one in (index, beside)]
     if corpora[0] != corpora[1] or index.rows != beside.rows or not np.array_equal(index.deleted, beside.deleted):
         raise ConfigError(
@@ -181,13 +181,13 @@ def check_same_corpus(index: Index, beside: Index) -> None:
 
 
 MOST_QUERIES = 5000
-"""Queries of a file, at most: each example is scored for all of them."""
+"""Most queries of a file, because each example is scored for all of them."""
 REMEMBERED = 100
-"""Queries that were asked, and are kept."""
+"""Most typed-in queries that are kept."""
 
 
 class Explorer:
-    """Everything that questions are asked of; nothing of it is ever written to disk."""
+    """Indexes, queries and caches that questions are answered from; nothing is written to disk."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Explorer:
         beside: Index | None = None,
         better: Better | None = None,
     ) -> None:
-        """Open the indexes to be served; *better* has better answers to the queries, if there are any."""
+        """Open the indexes to serve; *better* has better answers to the queries."""
         if queries is not None and len(queries) > MOST_QUERIES:
             raise ConfigError(
                 f"--queries: holds {len(queries):,} examples, but at most {MOST_QUERIES:,} are allowed. Give fewer."
@@ -212,9 +212,9 @@ class Explorer:
         self._noting = threading.Lock()
 
     def prepare(self, progress: OnProgress | None = None) -> None:
-        """Load the models, read the facets, encode the queries of the file, and compute what verdicts are held against.
+        """Load models, read facets, encode the file's queries, and compute the reference scores of verdicts.
 
-        All that is done before the first question comes, which so takes no longer than others.
+        Without this call, the first question would take longer than others.
         """
         self.facets.prepare()
         for index in self.indexes:
@@ -226,7 +226,7 @@ class Explorer:
                 chances_of(index, contrast=True)
 
     def index(self, number: int) -> ServedIndex:
-        """One of the indexes, as it is on disk now; ArtifactError if it was changed or replaced."""
+        """Return an index (ConfigError: no such number; ArtifactError: it was changed or replaced on disk)."""
         if number >= len(self.indexes):
             raise ConfigError(f"index {number}: is not served; expected 0 to {len(self.indexes) - 1}.")
         found = self.indexes[number]
@@ -234,7 +234,7 @@ class Explorer:
         return found
 
     def question(self, ref: QueryRef) -> Question:
-        """The query that is meant, and the better answer to it if there is one; ConfigError if there is no such."""
+        """Return the query of a reference, with a better answer if there is one (ConfigError: it is not valid)."""
         if ref.number is not None:
             if self.file is None or ref.number >= len(self.file.queries):
                 raise ConfigError(f"query number {ref.number}: is not in the file of queries. Choose another.")
@@ -258,7 +258,7 @@ class Explorer:
         return Question.of([query], [answered(query, query_of(query.prompt, ref.better).response)])
 
     def once(self, asked: BaseModel, make: Callable[[], T]) -> T:
-        """Return what answers a question of several pages, made for the first of them."""
+        """Return the full result of a paged question, made at its first page and cached for later pages."""
         key = f"{type(asked).__name__} {asked.model_dump_json(exclude={'start', 'count'})}"
         with self._noting:
             found = self._long.pop(key, None)
@@ -268,12 +268,12 @@ class Explorer:
         return made
 
     def of_file(self) -> Iterator[Question]:
-        """Each query of the file."""
+        """Yield each query of the file."""
         if self.file is not None:
             yield from (one_of(self.file, number) for number in range(len(self.file.queries)))
 
     def remember(self, question: Question) -> None:
-        """Keep a query that was typed in among those asked last."""
+        """Keep a typed-in query; the oldest ones above :data:`REMEMBERED` are dropped."""
         key = key_of(question)
         with self._noting:
             self._asked.pop(key, None)
@@ -282,24 +282,24 @@ class Explorer:
                 self._asked.popitem(last=False)
 
     def asked(self) -> Sequence[tuple[str, Question]]:
-        """Keys and queries that were asked, the last first."""
+        """Return keys and typed-in queries, the latest first."""
         with self._noting:
             return list(reversed(self._asked.items()))
 
 
 def key_of(question: Question) -> str:
-    """Return what tells a query with its better answer from others."""
+    """Return a key that identifies a query with its better answer."""
     return "-".join(f"{one.content_hash}{one.span or ''}" for one in question.all)
 
 
 def one_of(question: Question, number: int) -> Question:
-    """One query of several, with its own better answer."""
+    """Return one of several queries, with its better answer."""
     better = question.better and question.better[number : number + 1]
     return Question(question.queries[number : number + 1], better)
 
 
 def with_span(question: Question, span: list[list[int]]) -> Question:
-    """A question about a part of its response; about all of it if there is no part."""
+    """Return a question about a part of its response, or about all of the response if *span* is empty."""
     query = question.queries[0].whole
     query = replace(query, span=check_spans(query.response, span)) if span else query
     better = None if question.better is None else [question.better[0].whole]
@@ -307,5 +307,5 @@ def with_span(question: Question, span: list[list[int]]) -> Question:
 
 
 def query_of(prompt: str, response: str) -> Example:
-    """A query that was typed in; DataError if a text is blank or cannot be stored."""
+    """Return a typed-in query (DataError: the response is blank, or a text cannot be stored)."""
     return Corpus.from_examples([Example(prompt=prompt, response=response, id="query")])[0]

@@ -1,4 +1,4 @@
-"""Facets: values of fields with their counts, and the rows that have them."""
+"""Facets: fields with few values, the counts of these values, and their rows."""
 
 import json
 import threading
@@ -29,42 +29,42 @@ from airrep.index.rows import IndexRows
 from airrep.scoring.groups import NO_LABEL, Groups
 
 MOST_VALUES = 500
-"""Values of a field that is a facet, at most: ids and texts are none."""
+"""Most values of a facet; fields with more, such as ids and texts, are not facets."""
 MOST_FIELDS = 12
-"""Fields of the metadata that are looked at."""
+"""Most metadata fields that become facets."""
 LOOKED_AT = 1000
-"""Rows whose metadata are looked at for parts of objects."""
+"""Rows whose metadata are searched for parts of objects."""
 MASKS = 8
-"""Filters whose rows are kept."""
+"""Filters whose masks are cached."""
 
 Choices = Mapping[str, Sequence[str]]
-"""Fields, and the values of which one is wanted."""
+"""Chosen values by field; a row must have one of them in each field."""
 
 
 class Facet(NamedTuple):
     """A field whose values can be chosen."""
 
     names: tuple[str, ...]
-    """Its values as text, in order of first appearance."""
+    """Values as text, in order of first appearance."""
     codes: np.ndarray
-    """``(rows,)`` int16: which value each row has, deleted rows too."""
+    """``(rows,)`` int16: number of each row's value, deleted rows included."""
     values: tuple[Any, ...] | None
-    """The values as they are stored; None where values of unlike types look alike or stand beside each other."""
+    """Values as stored; None if they have several types, or for clusters."""
 
     def members(self, values: Sequence[str]) -> Mask:
-        """Which rows have one of the values, ``(rows,)``; unknown values have none."""
+        """Return the mask of rows with one of the values, ``(rows,)``; unknown values have no rows."""
         chosen = np.array([name in set(values) for name in self.names], dtype=bool)
         mask: Mask = chosen[self.codes]
         return mask
 
     def counts(self, mask: Mask) -> list[int]:
-        """How many rows of a mask have each value."""
+        """Return the number of rows in a mask for each value."""
         found: list[int] = np.bincount(self.codes[mask], minlength=len(self.names)).tolist()
         return found
 
 
 class Facets:
-    """Facets of an index: two bytes for each row and field, read when they are first asked for."""
+    """Facets of an index, read at their first use; they take two bytes for each row and field."""
 
     def __init__(self, index: IndexRows) -> None:
         self._index = index
@@ -74,26 +74,26 @@ class Facets:
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """Fields that may be facets; of objects in the metadata, as the first rows have them, their parts."""
+        """Fields that may be facets; an object in the metadata of the first rows is replaced by its parts."""
         first = self._index.shards[0].examples.table.slice(0, LOOKED_AT)
         found = dict.fromkeys(("source", "label", *with_parts(first, self._index.fields)[:MOST_FIELDS]))
         return (*found, CLUSTER) if self._may_cluster and CLUSTER not in found else tuple(found)
 
     @cached_property
     def _may_cluster(self) -> bool:
-        """Tell whether examples can be clustered: by vectors, with scikit-learn."""
+        """True if examples can be clustered: the index has vectors, and scikit-learn is installed."""
         dense = any(one.kind == "dense" for one in self._index.channels)
         return dense and CLUSTER not in self._index.fields and has("sklearn")
 
     def prepare(self) -> None:
-        """Read all facets: the metadata of a million rows take some seconds."""
+        """Read all facets except clusters; for a million rows this takes some seconds."""
         with self._reading:
             if not self._facets:
                 own = [name for name in self.fields if name != CLUSTER or not self._may_cluster]
                 self._facets = read_facets(self._index, own)
 
     def facet(self, name: str) -> Facet:
-        """One facet; ConfigError where there is no such field, or it has too many values."""
+        """Return a facet (ConfigError: the field does not exist, or has too many values)."""
         if name not in self.fields:
             known = ", ".join(self.fields)
             raise ConfigError(
@@ -108,14 +108,14 @@ class Facets:
         return found
 
     def _cluster(self) -> None:
-        """Add the clusters, the first time that they are asked for."""
+        """Compute the clusters at their first use."""
         with self._reading:
             if CLUSTER not in self._facets:
                 found = find_clusters(self._index)
                 self._facets[CLUSTER] = Facet(found.names, found.codes, None)
 
     def mask(self, where: str | None, choices: Choices, *, but: str | None = None) -> Mask:
-        """Which rows fulfil a filter and all choices (but those of one field), and are not deleted."""
+        """Return the mask of rows that match a filter and all choices (except in field *but*) and are not deleted."""
         mask = self._index.live if not where or where.isspace() else self._kept(where)
         for name, values in choices.items():
             if values and name != but:
@@ -127,13 +127,13 @@ class Facets:
         return self._index.mask(where) if found is None else found
 
     def _by_facets(self, chosen: Filter) -> Mask | None:
-        """Rows that fulfil a filter, from the values of facets alone; None where one of its fields is no facet."""
+        """Return the mask of a filter from facets alone; None if one of its fields is not a facet."""
         self.prepare()
         columns: dict[Field, Column] = {}
         compared = Comparisons()
         for field in chosen.fields:
             facet = self._facets.get(field.name)
-            exact = "." in field.name and field.path  # a key with a dot, where the facet may be a part of an object
+            exact = "." in field.name and field.path  # an exact key with a dot, but the facet may be an object's part
             if facet is None or facet.values is None or exact or field.nested != (field.name not in TEXT_FIELDS):
                 return None
             columns[field] = _column(field, facet, compared)
@@ -142,7 +142,7 @@ class Facets:
         return mask
 
     def counts(self, where: str | None, choices: Choices) -> list[dict[str, Any]]:
-        """Fields with their values, most frequent first, each with its count under the filters of the other fields."""
+        """Return fields with values, most frequent first, counted under the filter and the other fields' choices."""
         self.prepare()
         told = []
         for name, facet in self._facets.items():
@@ -154,13 +154,13 @@ class Facets:
         return told
 
     def groups(self, name: str) -> Groups:
-        """The values of a field as groups of the rows that are not deleted."""
+        """Return the values of a field as groups of rows, without deleted rows."""
         facet = self.facet(name)
         return groups_of(facet.names, facet.codes, self._index)
 
 
 class _Values:
-    """Values of a field as they come, numbered by their text."""
+    """Collects the values of a field and numbers them in order of appearance."""
 
     def __init__(self, rows: int) -> None:
         self.numbers: dict[tuple[bool, str], int] = {}
@@ -169,9 +169,9 @@ class _Values:
         self._alike = True
 
     def number(self, value: Any) -> int:
-        """The number of a value."""
+        """Return the number of a value."""
         text = NO_LABEL if value is None else str(shown_value(value))
-        apart = isinstance(value, str) and text != NO_LABEL  # the text "1" is another value than the number
+        apart = isinstance(value, str) and text != NO_LABEL  # the text "1" differs from the number 1
         number = self.numbers.setdefault((apart, text), len(self.numbers))
         if number == len(self._stored):
             self._stored.append(value)
@@ -179,7 +179,7 @@ class _Values:
         return number
 
     def facet(self) -> Facet:
-        """All of them."""
+        """Return the facet of all collected values."""
         alike = self._alike and len(value_kinds(self._stored)) <= 1
         show = shown_apart(self._stored)
         names = tuple(NO_LABEL if value is None else str(show(value)) for value in self._stored)
@@ -187,7 +187,7 @@ class _Values:
 
 
 def read_facets(index: IndexRows, fields: Sequence[str]) -> dict[str, Facet | None]:
-    """The facet of each field; None where it has too many values. The metadata are parsed once for all of them."""
+    """Return the facet of each field, or None for too many values, parsing the metadata once for all fields."""
     found = {name: _Values(index.rows) for name in fields}
     for shard in index.shards:
         part = slice(shard.start, shard.start + shard.rows)
@@ -202,7 +202,7 @@ def read_facets(index: IndexRows, fields: Sequence[str]) -> dict[str, Facet | No
 
 
 def _coded(table: Any, fields: Sequence[str]) -> Iterator[tuple[str, list[Any], Rows]]:
-    """Different values of each field in one shard, and for each row which it has."""
+    """Yield for each field its distinct values in one shard and, ``(rows,)``, the number of each row's value."""
     for name in fields:
         if name in TEXT_FIELDS:
             column = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
@@ -214,7 +214,7 @@ def _coded(table: Any, fields: Sequence[str]) -> Iterator[tuple[str, list[Any], 
 
 
 def _column(field: Field, facet: Facet, compared: Comparisons) -> Column:
-    """The values of a facet as a column."""
+    """Return the column for filters over the values of a facet."""
     values = facet.values or ()
     texts = [json.dumps({field.name: value}) for value in values] if field.nested else list(values)
     table = pa.table({"metadata" if field.nested else field.name: pa.array(texts, pa.large_string())})

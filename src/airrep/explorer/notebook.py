@@ -1,4 +1,4 @@
-"""A widget that asks an index in a notebook."""
+"""Notebook widget that asks an index questions."""
 
 import re
 from collections.abc import Mapping
@@ -16,32 +16,32 @@ from airrep.index.contrast import Better
 from airrep.index.index import IndexLike, as_index
 
 need("airrep.explorer.notebook", "notebook", "anywidget")
-import anywidget  # noqa: E402 — after the line that says how to install it
+import anywidget  # noqa: E402 — after the check, whose error says how to install it
 import traitlets  # noqa: E402
 
 STATIC = Path(__file__).parent / "static"
 SCRIPTS = ("dom.js", "marks.js", "notebook.js")
-"""Modules of the widget: the first two are the page's own."""
+"""JavaScript modules of the widget; the page uses the first two as well."""
 OPEN = ("top", "what-if", "queries", "rows")
-"""Questions that the widget asks, of those of the page."""
+"""Routes of the API that the widget may ask."""
 _IMPORT = re.compile(r"^import .*\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 
 
 def bundled() -> str:
-    """The modules as one, since a notebook has no address that one module could load another from."""
+    """Return the modules joined to one, because a notebook cannot load one module from another."""
     texts = [(STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS]
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", text)) for text in texts)
 
 
 class IndexWidget(anywidget.AnyWidget):
-    """Asks an index: a prompt and a response, the examples that taught it, and what leaving some out would change.
+    """Widget that finds the examples that taught a response, and predicts what leaving some of them out would change.
 
-    It answers in the kernel, so nothing is served and nothing leaves the notebook. Where a viewer runs no widgets, it
+    The kernel answers, so no server runs and nothing leaves the notebook. A viewer that does not run widgets
     shows the table of the first query instead.
 
     Attributes:
-        rows: row numbers of the examples in the basket, ascending; set them to fill it.
+        rows: row numbers of the examples in the basket, ascending; assign to fill the basket.
 
     Example:
         >>> from airrep.explorer.notebook import IndexWidget
@@ -57,16 +57,16 @@ class IndexWidget(anywidget.AnyWidget):
     rows = traitlets.List(traitlets.Int(min=0)).tag(sync=True)
 
     def __init__(self, index: IndexLike, queries: QueriesLike | None = None, *, better: Better | None = None) -> None:
-        """Open an index, or its path, and encode the queries that can be chosen in it.
+        """Open an index, and encode the queries that can be chosen in the widget.
 
         Args:
-            index: the index to ask.
-            queries: queries to choose from, at most 5,000; without them each is typed in.
-            better: better answers to the queries, as of :func:`airrep.top`.
+            index: the index to ask, or its path.
+            queries: queries to choose from, at most 5,000; without them, type queries in.
+            better: better answers to the queries, as for :func:`airrep.top`.
 
         Raises:
-            ArtifactError: there is no index at the path.
-            ConfigError: better answers without queries, or not one for each.
+            ArtifactError: the path has no index.
+            ConfigError: *better* is given without queries, or does not have one answer for each query.
         """
         asked = None if queries is None else as_examples(queries)
         self._explorer = Explorer(as_index(index), asked, None, better)
@@ -100,7 +100,7 @@ class IndexWidget(anywidget.AnyWidget):
 
 
 def answer(explorer: Explorer, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"answer": …}`` to a question of the widget, or ``{"error": …}`` in one line."""
+    """Return ``{"answer": …}`` to a question of the widget, or ``{"error": …}`` with a one-line message."""
     try:
         if name not in OPEN:
             raise AirRepError(

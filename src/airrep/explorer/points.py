@@ -1,4 +1,4 @@
-"""Places and colours of all examples, as one binary answer."""
+"""Map of all examples, their positions and colours, as one binary answer."""
 
 import json
 import threading
@@ -17,14 +17,14 @@ from airrep.scoring.asked import Asked, stream_scores
 from airrep.shapes import Float64
 
 SCORE, INFLUENCE = "score", "influence"
-"""Colours of numbers: the score for one query, and the mean over all queries of the file that is served."""
+"""Colours by numbers: the score for one query, and the mean score over all queries of the file."""
 MEDIA = "application/vnd.airrep.map"
-"""Type of the answer: 4 bytes for the length of a JSON header (little-endian), the header, padding to 8 bytes; then
-float32 places (x, y), uint32 rows, and float32 numbers of the values, or scores in deviations, of the same examples."""
+"""Media type of the answer: 4 bytes for the length of a JSON header (little-endian), the header, padding to 8 bytes;
+then, for the same examples, float32 positions (x, y), uint32 rows, and float32 values: numbers of names, or scores."""
 
 
 class MapRequest(Filters):
-    """All examples that count, on a map, coloured by a field's values, by cluster, or by what they do to queries."""
+    """A map of the examples that match the filters, coloured by a field, by cluster, or by score."""
 
     color: Short = Field(
         default=CLUSTER,
@@ -38,14 +38,14 @@ class MapRequest(Filters):
 
 
 class Places:
-    """Layouts of the served indexes, each made when it is first asked for."""
+    """Layouts of the served indexes, each made at its first use."""
 
     def __init__(self) -> None:
         self._making = threading.Lock()
         self._made: dict[str, Layout] = {}
 
     def of(self, index: ServedIndex) -> Layout:
-        """The layout of an index; several who ask at once wait for one."""
+        """Return the layout of an index; concurrent calls wait for one computation."""
         with self._making:
             if index.fingerprint not in self._made:
                 self._made[index.fingerprint] = lay_out(index)
@@ -53,19 +53,19 @@ class Places:
 
 
 def points(explorer: Explorer, places: Places, asked: MapRequest) -> bytes:
-    """The map as :data:`MEDIA`.
+    """Return the map in the format :data:`MEDIA`.
 
-    ConfigError: the index keeps no vectors, there is no such field, or no query for a colour of numbers.
+    ConfigError: the index has no vectors, the field does not exist, or a colour by score has no query.
     """
     index = explorer.index(asked.index)
     layout = places.of(index)
-    # In no order, so that any part of them shows all of the map: what is drawn while it moves.
+    # Shuffled, so that any part of the rows shows the whole map: while it moves, only a part is drawn.
     keep = explorer.facets.mask(asked.where, asked.facets)
     rows = np.random.default_rng(0).permutation(np.flatnonzero(keep))
     header: dict[str, Any] = {"count": len(rows), "how": layout.how, "color": asked.color}
     if asked.color in (SCORE, INFLUENCE):
         values = _deviations(_question(explorer, index, asked), keep)[rows]
-        order = np.argsort(np.abs(values), kind="stable")  # what stands out is drawn last
+        order = np.argsort(np.abs(values), kind="stable")  # extreme values are drawn last, on top
         rows, values = rows[order], values[order]
     else:
         facet = explorer.facets.facet(asked.color)
@@ -91,7 +91,7 @@ def points(explorer: Explorer, places: Places, asked: MapRequest) -> bytes:
 
 
 def _middle(places: np.ndarray) -> dict[str, float]:
-    """Where most of some examples lie."""
+    """Return the median position of some examples."""
     if not len(places):
         return {"x": 0.0, "y": 0.0}
     x, y = np.median(places, axis=0).tolist()
@@ -99,7 +99,7 @@ def _middle(places: np.ndarray) -> dict[str, float]:
 
 
 def _question(explorer: Explorer, index: ServedIndex, asked: MapRequest) -> Asked:
-    """The query that is asked, or all queries of the file."""
+    """Return the encoded query, or all queries of the file for the colour "influence"."""
     if asked.color == SCORE:
         if asked.query is None:
             raise ConfigError("map: color=score needs a query. Ask a question first.")
@@ -111,7 +111,7 @@ def _question(explorer: Explorer, index: ServedIndex, asked: MapRequest) -> Aske
 
 
 def _deviations(asked: Asked, keep: Mask) -> Float64[np.ndarray, " rows"]:
-    """Scores in deviations from the mean of the rows to keep, 0 elsewhere; of several queries their mean."""
+    """Return scores in standard deviations over the rows in *keep*, averaged over queries; 0 for other rows."""
     spread, found = spread_of(asked, keep), np.zeros(len(keep))
     for rows, scores in stream_scores(asked, keep):
         found[rows] = spread.effects(scores).mean(axis=0)

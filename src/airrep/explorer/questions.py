@@ -1,4 +1,4 @@
-"""Questions that the page asks, answered as JSON values; nothing here knows of HTTP."""
+"""Answers the page's questions as JSON values, independent of HTTP."""
 
 import shlex
 from collections import defaultdict
@@ -50,28 +50,28 @@ from airrep.index.selection import select as pick
 from airrep.index.why import Reasons, Scored, Why, check_tokens
 
 SHOWN = 1200
-"""Characters shown of a text in a list; the whole is shown on its own."""
+"""Most characters of a text in a list; opening an example shows all of them."""
 SEEN = 420
-"""Characters that are seen before an example is opened."""
+"""Most characters that the page shows before an example is opened."""
 LISTED = 160
-"""Characters shown of a query in a list."""
+"""Most characters of a query in a list."""
 COPIES = 5
-"""Examples named that hold words of a response."""
+"""Most examples listed for a copied passage."""
 BASKET = "basket.jsonl"
-"""File that names the examples of a command where they are many."""
+"""File with the ids of a command's examples if there are many."""
 HELPED = 25
-"""Queries told of an example, from either end."""
+"""Most queries listed for an example, from each end."""
 LISTED_QUERIES = 50
-"""Queries of one page of a list."""
+"""Queries on one page of a list."""
 MOST_CLEANED = 100_000
-"""Examples that are looked at for findings, at most: all of their texts are held at once."""
+"""Most examples checked for findings, because all of their texts are in memory at once."""
 NAMED = 50
-"""Examples that a command names; of more a file does."""
+"""Most examples that a command names itself; above that it reads a file."""
 NO_FILTERS = Filters().model_dump_json()
 
 
 def about(explorer: Explorer) -> dict[str, Any]:
-    """Return what is served, and how its numbers are to be read."""
+    """Return what is served, and how to read its numbers."""
     return {
         "version": __version__,
         "indexes": [_about_index(index) for index in explorer.indexes],
@@ -97,14 +97,14 @@ def _about_index(index: ServedIndex) -> dict[str, Any]:
 
 
 def count(explorer: Explorer, asked: Filters) -> dict[str, Any]:
-    """How many examples fulfil the filters, and the counts of all facets."""
+    """Return the number of examples that match the filters, and the counts of all field values."""
     explorer.index(0)
     mask = explorer.facets.mask(asked.where, asked.facets)
     return {"matching": int(mask.sum()), "facets": explorer.facets.counts(asked.where, asked.facets)}
 
 
 def list_queries(explorer: Explorer, asked: ListRequest) -> dict[str, Any]:
-    """Queries that were asked, and a page of those of the file."""
+    """Return the queries that were typed in, and a page of the file's queries."""
     wanted = asked.text.casefold()
     typed: list[dict[str, Any]] = [
         {"key": key, **_listed(question)} for key, question in explorer.asked() if _holds(question, wanted)
@@ -135,7 +135,7 @@ def _beginning(example: Example) -> dict[str, Any]:
 
 
 def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
-    """Some ranks of the examples that help the query most, or least, with the reasons of each."""
+    """Return a part of the ranking of training examples that help a query most, or least, with reasons."""
     page = asked.page
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     keep = explorer.facets.mask(asked.where, asked.facets)
@@ -160,14 +160,14 @@ def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
 
 
 def rank_together(explorer: Explorer, asked: Sequence[TopRequest | ExampleRequest]) -> None:
-    """Rank all rows for several queries in one pass over the index; each question is answered from that."""
+    """Rank all rows for several queries in one pass over the index; the rankings are cached for each question."""
     alike: dict[str, list[TopRequest | ExampleRequest]] = defaultdict(list)
     for one in asked:
         filters = one.model_dump_json(include={"where", "facets"}) if isinstance(one, TopRequest) else NO_FILTERS
         alike[f"{one.index} {filters}"].append(one)
     for some in alike.values():
         first = some[0] if isinstance(some[0], TopRequest) else Filters()
-        with suppress(AirRepError):  # told to those whose question it is, when that is answered
+        with suppress(AirRepError):  # raised again when the question itself is answered
             index, keep = explorer.index(some[0].index), explorer.facets.mask(first.where, first.facets)
             questions = list(_understood(explorer, index, some))
             if keep.any() and len(questions) > 1:
@@ -177,7 +177,7 @@ def rank_together(explorer: Explorer, asked: Sequence[TopRequest | ExampleReques
 def _understood(
     explorer: Explorer, index: ServedIndex, asked: Iterable[TopRequest | ExampleRequest]
 ) -> Iterator[Question]:
-    """The questions about a query without a better answer that can be asked."""
+    """Yield the valid questions about a query without a better answer, encoded."""
     for one in asked:
         with suppress(AirRepError):
             question = None if one.query is None else explorer.question(one.query)
@@ -187,7 +187,7 @@ def _understood(
 
 
 def copied_words(explorer: Explorer, asked: CopiedRequest) -> dict[str, Any]:
-    """The longest stretches of the response that examples hold word for word, with the first of these."""
+    """Return the longest passages of the response that examples contain word for word, with some of these examples."""
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     (found,) = copied(index, question.queries[:1], explorer.facets.mask(asked.where, asked.facets))
     told: list[dict[str, Any]] = [
@@ -203,7 +203,7 @@ def copied_words(explorer: Explorer, asked: CopiedRequest) -> dict[str, Any]:
 
 
 def groups(explorer: Explorer, asked: GroupRequest) -> dict[str, Any]:
-    """Group scores of the values of a field, most helpful first."""
+    """Return the group scores of a field's values, most helpful first."""
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     members = explorer.facets.groups(asked.by)
     result = index.group_scores(question.queries, members, better=question.better, why=True)
@@ -222,7 +222,7 @@ def groups(explorer: Explorer, asked: GroupRequest) -> dict[str, Any]:
 
 
 def _contrast(question: Question) -> dict[str, bool]:
-    """Tell whether scores are of an answer in place of a better one."""
+    """Return ``better``: True if scores contrast the answer with a better one."""
     return {"better": question.better is not None}
 
 
@@ -231,7 +231,7 @@ def _pool(result: GroupResult | WhatIfResult) -> dict[str, str]:
 
 
 def what_if(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
-    """Change of the corpus's score for the query if the rows and values of a basket were left out."""
+    """Return the predicted change of the training data's score for a query if a basket of examples is left out."""
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     removed = _basket(explorer, index, asked)
     result = index.what_if(question.queries, remove=removed, better=question.better, why=True)
@@ -248,7 +248,7 @@ def what_if(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
 
 
 def _basket(explorer: Explorer, index: ServedIndex, asked: WhatIfRequest) -> Mask:
-    """The rows of a basket, all that have one of its values, and all that fulfil its filter."""
+    """Return the mask of a basket: its rows and ids, rows with one of its values, and rows that match its filter."""
     chosen: Mask = np.zeros(index.rows, dtype=bool)
     chosen[_live_rows(index, [*asked.rows, *(find_row(index, name) for name in asked.ids)])] = True
     if asked.where.strip():
@@ -259,7 +259,7 @@ def _basket(explorer: Explorer, index: ServedIndex, asked: WhatIfRequest) -> Mas
 
 
 def prove(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
-    """The command that proves what the examples of a basket taught, and their ids where a file must name them."""
+    """Return the command that tests what the examples of a basket taught, with their ids if a file must list them."""
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     ids = [index.example(row).id for row in np.flatnonzero(_basket(explorer, index, asked)).tolist()]
     if not ids:
@@ -274,7 +274,7 @@ def prove(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
 
 
 def summary(explorer: Explorer, asked: SummaryRequest) -> dict[str, Any]:
-    """Properties that the first examples of all queries of the file share."""
+    """Return properties that the top examples of all queries of the file share."""
     index = explorer.index(asked.index)
     if explorer.file is None or len(explorer.file.queries) < 2:
         raise ConfigError("summary: needs several queries. Serve a file of them with --queries.")
@@ -291,7 +291,7 @@ def _names(example: Example) -> dict[str, str | None]:
 
 
 def example(explorer: Explorer, asked: ExampleRequest) -> dict[str, Any]:
-    """One training example whole, why it has its score for a query, and the queries that it helps most and least."""
+    """Return one training example in full, the reasons for its score, and the queries that it helps most and least."""
     index = explorer.index(asked.index)
     if (asked.row is None) == (asked.id is None):
         raise ConfigError("example: needs either a row or an id. Give one of the two.")
@@ -305,13 +305,13 @@ def example(explorer: Explorer, asked: ExampleRequest) -> dict[str, Any]:
 
 
 def _cited(index: ServedIndex, row: int) -> dict[str, Any]:
-    """How an example is cited."""
+    """Return the citation of an example."""
     told = vars(cite(index.example(row), row, index.fingerprint, index.made))
     return {"citation": {name: told[name] for name in Citation.model_fields}}
 
 
 def tokens(explorer: Explorer, asked: TokensRequest) -> dict[str, Any]:
-    """Return what each word of a query has of the score of one training example from each of its words."""
+    """Return the score of one training example for a query, split over pairs of words."""
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     _live_rows(index, [asked.row])
     check_tokens(index.attributor)
@@ -320,7 +320,7 @@ def tokens(explorer: Explorer, asked: TokensRequest) -> dict[str, Any]:
 
 
 def _helped(explorer: Explorer, index: ServedIndex, row: int) -> dict[str, Any]:
-    """Queries by the score that one example has for them."""
+    """Return the queries for which one example has its highest and lowest scores."""
     scored: list[tuple[float, dict[str, Any], Question]] = [
         (index.score_of(question, row), {"key": key}, question) for key, question in explorer.asked()
     ]
@@ -338,7 +338,7 @@ def _told(scored: Iterable[tuple[float, Mapping[str, Any], Question]]) -> list[d
 
 
 def rows(explorer: Explorer, asked: RowsRequest) -> dict[str, Any]:
-    """Ids and beginnings of some examples, for a basket that came with an address."""
+    """Return ids and beginnings of some examples, for a basket given in the page's address."""
     index = explorer.index(0)
     found = [(row, index.example(row)) for row in _live_rows(index, asked.rows).tolist()]
     told: list[dict[str, Any]] = [{"row": row, "id": one.id, **_beginning(one)} for row, one in found]
@@ -346,7 +346,7 @@ def rows(explorer: Explorer, asked: RowsRequest) -> dict[str, Any]:
 
 
 def select(explorer: Explorer, asked: SelectRequest) -> dict[str, Any]:
-    """Training examples that some query ranks highest, the best first, with the reason of each."""
+    """Return training examples that some query ranks highest, the best first, each with its query and rank."""
     index, page = explorer.index(asked.index), asked.page
     typed = [explorer.question(ref) for ref in asked.queries]
     found = explorer.once(asked, lambda: _picks(index, typed or list(explorer.of_file()), asked))
@@ -381,7 +381,7 @@ def _picks(index: ServedIndex, questions: Sequence[Question], asked: SelectReque
 
 
 def clean(explorer: Explorer, asked: CleanRequest) -> dict[str, Any]:
-    """Training examples that are likely wrong, repeated, odd or harmful, with the reason of each finding."""
+    """Return training examples that are likely wrong, repeated, odd or harmful, with the reason of each finding."""
     index, page = explorer.index(asked.index), asked.page
     found = explorer.once(asked, lambda: _findings(explorer, index, asked))
     told = [
@@ -419,7 +419,7 @@ def _live_rows(index: ServedIndex, numbers: list[int]) -> np.ndarray:
 
 
 class Answers:
-    """Answers of one index about one query, or about an answer in place of a better one."""
+    """Answers of one index about one query, or about an answer in contrast to a better one."""
 
     def __init__(self, index: ServedIndex, question: Question) -> None:
         self._index, self._question = index, question
@@ -427,7 +427,7 @@ class Answers:
         self._reasons = Reasons(index, index.attributor)
 
     def hits(self, found: Sequence[tuple[int, float, float]], start: int) -> list[dict[str, Any]]:
-        """Examples as lists show them, from their rows, scores and deviations."""
+        """Return examples for a list, given their rows, scores and deviations; ranks begin after *start*."""
         told = []
         reasons = self._why([Scored(row, score) for row, score, _ in found])
         for rank, ((row, score, deviations), why) in enumerate(zip(found, reasons, strict=True), start + 1):
@@ -438,7 +438,7 @@ class Answers:
         return told
 
     def of_row(self, row: int) -> dict[str, Any]:
-        """Score and reasons of one example, whole."""
+        """Return score, deviations and reasons of one example, for its full texts."""
         score = self._index.score_of(self._question, row)
         spread = self._index.ranking(self._question, self._index.live, DEEPEST).spread
         (why,) = self._why([Scored(row, score)])
@@ -446,7 +446,7 @@ class Answers:
         return {"score": score, "deviations": spread.of_one(score), **self._parts(row), **told}
 
     def tokens(self, row: int) -> WordScores:
-        """The score of one example by pairs of words."""
+        """Return the score of one example, split over pairs of words."""
         (why,) = self._why([Scored(row, self._index.score_of(self._question, row))], tokens=True)
         assert why.tokens is not None
         return why.tokens
@@ -455,7 +455,7 @@ class Answers:
         return self._question.reasons(self._reasons, self._asked, 0, scored, tokens=tokens)
 
     def _parts(self, row: int) -> dict[str, float]:
-        """The scores for the answer and for the better one, of a contrast."""
+        """Return the separate scores for the answer and the better answer; empty without a better answer."""
         if self._question.better is None:
             return {}
         answer, better = self._index.score_row(self._asked, row).tolist()
@@ -463,14 +463,14 @@ class Answers:
 
 
 def verdict_json(index: ServedIndex, question: Question, keep: Mask) -> dict[str, Any] | None:
-    """Tell whether anything of the kept rows stands out; None where the method cannot tell."""
+    """Return the verdict on whether any row in *keep* stands out; None if the method cannot judge."""
     ends = None if question.better is not None else index.ranking(question, keep, DEEPEST).ends
     ((found,), _) = verdicts(index, question, index.ask(question), keep, ends)
     return None if found is None else {"kind": found.kind, "text": found.text}
 
 
 def prove_command(index: ServedIndex, question: Question, ids: Sequence[str] | None) -> str:
-    """The command that proves by fine-tunes what some examples taught; without ids, those that a file names."""
+    """Return the command that tests with fine-tunes what examples taught; without *ids* it reads them from a file."""
     query = question.queries[0]
     rows = ["--from", BASKET] if ids is None else [word for one in ids for word in ("--rows", one)]
     better = [] if question.better is None else ["--better", as_typed(question.better[0].response, None)]
@@ -480,9 +480,9 @@ def prove_command(index: ServedIndex, question: Question, ids: Sequence[str] | N
 
 
 def example_json(example: Example, length: int | None = SHOWN, why: Why | None = None) -> dict[str, Any]:
-    """An example's fields; texts are cut after some characters, none if *length* is None.
+    """Return an example's fields, with texts cut to *length* characters, or in full if *length* is None.
 
-    Give *why* where :func:`why_json` tells places too, so that both speak of the same part of a conversation.
+    Pass the same *why* as to :func:`why_json`, so that both show the same part of a conversation.
     """
     prompt = shown_prompt(example.prompt, length, _first_same(why))
     return {
@@ -499,16 +499,16 @@ def example_json(example: Example, length: int | None = SHOWN, why: Why | None =
 
 
 def query_json(question: Question) -> dict[str, Any]:
-    """A query whole, with the better answer and the span, in characters, if there are any."""
+    """Return a query in full, with the better answer and the span, in characters, or None for either."""
     better = None if question.better is None else question.better[0].response
     span = question.queries[0].span
     return {**example_json(question.queries[0], None), "better": better, "span": span}
 
 
 def shown_prompt(prompt: str, length: int | None, same: Sequence[Span] = ()) -> str:
-    """A prompt as lists show it: without its system prompt; of several messages that do not fit, the last.
+    """Return a prompt for a list: without its system prompt, and only the last message if it is too long.
 
-    Where no place of the *same* words is there, it begins with the message that has the first of them.
+    If that part has none of the *same* words, it begins with the message that has the first of these places.
     """
     if length is None:
         return prompt
@@ -519,19 +519,19 @@ def shown_prompt(prompt: str, length: int | None, same: Sequence[Span] = ()) -> 
 
 
 def _first_same(why: Why | None) -> list[Span]:
-    """Places of same words in the prompt of a training example, those that gave most first."""
+    """Return places in a training example's prompt of words shared with the query, largest contributions first."""
     if why is None:
         return []
     return [span for same in why.same_words for span in same.example if span.field == "prompt"]
 
 
 def cut(text: str, length: int | None) -> str:
-    """The beginning of a text."""
+    """Return the first *length* characters of a text; all of it for None."""
     return text if length is None else text[:length]
 
 
 def why_json(query: Example, example: Example, why: Why, length: int | None = SHOWN) -> dict[str, Any]:
-    """Return what makes up a score: channels, and the same words with their places in both texts as they are shown."""
+    """Return the parts of a score: channels, and shared words with their places in both texts as shown."""
     prompt = shown_prompt(example.prompt, length, _first_same(why))
     return {
         "channels": why.channels,
@@ -548,7 +548,7 @@ def why_json(query: Example, example: Example, why: Why, length: int | None = SH
 
 
 def tokens_json(query: Example, example: Example, tokens: WordScores) -> dict[str, Any]:
-    """A score by pairs of words: both texts, where their words stand, and a row for each word of the query."""
+    """Return a score split over pairs of words: both texts, the places of words, and a row for each query word."""
     return {
         "query": _worded(query, tokens.query),
         "example": _worded(example, tokens.example),
@@ -563,9 +563,9 @@ def _worded(example: Example, words: Sequence[Span]) -> dict[str, Any]:
 
 
 def _places(example: Example, prompt: str, spans: Iterable[Span], length: int | None) -> list[list[Any]]:
-    """Field, start and stop of each place that is shown, in the units by which JavaScript counts characters.
+    """Return field, start and stop of each place that is shown, in UTF-16 units, which JavaScript counts.
 
-    *prompt* is the example's as it is shown, before it is cut.
+    *prompt* is the example's prompt from :func:`shown_prompt`, before it is cut.
     """
     told: list[list[Any]] = []
     for span in spans:
@@ -580,5 +580,5 @@ def _places(example: Example, prompt: str, spans: Iterable[Span], length: int | 
 
 
 def _units(text: str) -> int:
-    """Length in UTF-16, in which signs outside the basic plane count twice."""
+    """Return the length in UTF-16 units; characters outside the basic plane count twice."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

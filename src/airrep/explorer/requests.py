@@ -1,4 +1,4 @@
-"""Requests that the page and other programs may make, each checked as one model."""
+"""Models that check the requests of the page and of other programs."""
 
 from typing import Annotated
 
@@ -8,15 +8,15 @@ from airrep.answers.clean import KINDS, Kind
 from airrep.errors import ConfigError
 
 TEXT = 100_000
-"""Characters of a query's text, at most."""
+"""Most characters of a query's text."""
 DEEPEST = 1000
-"""Rank of the last hit that can be asked for."""
+"""Rank of the last hit that can be requested."""
 PAGE = 50
-"""Hits of one page, at most."""
+"""Most hits on one page."""
 MOST_ROWS = 10_000
-"""Rows in a basket, at most."""
+"""Most rows in a basket (the set of examples for a what-if or proof)."""
 MOST_ASKED = 100
-"""Queries of one selection, at most."""
+"""Most queries of one selection."""
 
 Text = Annotated[str, StringConstraints(max_length=TEXT)]
 Short = Annotated[str, StringConstraints(max_length=2000)]
@@ -32,9 +32,9 @@ class Request(BaseModel):
 
 
 class QueryRef(Request):
-    """A query: the number of one of the file, the key of one that was asked, or its texts; perhaps a better answer.
+    """A query: its number in the file, its key if it was typed in before, or its texts; optionally a better answer.
 
-    *span* are the parts of its response that are asked about, as first and last characters; none: all of it.
+    *span* selects parts of the response as pairs of start and end (excluded) characters; an empty list selects all.
     """
 
     number: Row | None = None
@@ -46,14 +46,14 @@ class QueryRef(Request):
 
 
 class Filters(Request):
-    """The training examples that count; by themselves, they are counted."""
+    """Filters of training examples; all must hold."""
 
     where: Short = ""
     facets: Chosen = {}
 
 
 class ListRequest(Request):
-    """Queries whose texts hold some text."""
+    """A search for queries whose texts contain some text."""
 
     start: Row = 0
     text: Short = ""
@@ -69,7 +69,7 @@ class Paged(Request):
 
     @property
     def page(self) -> slice:
-        """The part; ConfigError if it is too long for one answer."""
+        """The part as a slice; ConfigError if it is too long for one answer."""
         if self.count > PAGE:
             raise ConfigError(
                 f"count: is {self.count}, but one answer holds at most {PAGE}. Request fewer, or request lines "
@@ -79,7 +79,7 @@ class Paged(Request):
 
 
 class TopRequest(Filters, Paged):
-    """Some ranks of the examples that help a query most, or least."""
+    """A part of the ranking of training examples that help a query most, or least."""
 
     query: QueryRef
     index: Row = 0
@@ -88,7 +88,7 @@ class TopRequest(Filters, Paged):
 
 
 class CopiedRequest(Filters):
-    """A question for the parts of a query's response that stand word for word in the examples that count."""
+    """Passages of a query's response that training examples matching the filters contain word for word."""
 
     query: QueryRef
     index: Row = 0
@@ -103,8 +103,8 @@ class GroupRequest(Request):
 
 
 class WhatIfRequest(Request):
-    """A basket of rows, ids, all rows with some values and all that fulfil a filter: what leaving it out changes, or
-    the command that proves it."""
+    """The effect of leaving out examples, or the command that proves it. The examples are given by rows, by ids, by
+    values of fields and by a filter, together."""
 
     query: QueryRef
     index: Row = 0
@@ -115,7 +115,7 @@ class WhatIfRequest(Request):
 
 
 class ExampleRequest(Request):
-    """One training example whole, by its row, or by its id or place; and the queries that it helps."""
+    """One training example in full, by its row, or by its id or place; and the queries that it helps."""
 
     row: Row | None = None
     id: Short | None = None
@@ -125,7 +125,7 @@ class ExampleRequest(Request):
 
 
 class TokensRequest(Request):
-    """One training example whose score for a query is told by pairs of words."""
+    """The score of one training example for a query, split over pairs of words."""
 
     query: QueryRef
     row: Row
@@ -133,7 +133,7 @@ class TokensRequest(Request):
 
 
 class SummaryRequest(Request):
-    """Properties that the first examples of all queries of the file share."""
+    """Properties that the top examples of all queries of the file share."""
 
     index: Row = 0
 
@@ -145,7 +145,7 @@ class RowsRequest(Request):
 
 
 class SelectRequest(Paged):
-    """Training examples to pick: those that some query ranks highest. Without queries: those of the file."""
+    """A selection of training examples that some query ranks highest. Without queries, the file's queries are used."""
 
     queries: Annotated[list[QueryRef], Field(max_length=MOST_ASKED)] = []
     total: Annotated[int, Field(ge=1, le=DEEPEST, description="How many to pick.")] = 20
@@ -159,7 +159,7 @@ class SelectRequest(Paged):
 
 
 class CleanRequest(Paged):
-    """Training examples that are likely wrong, repeated or odd; harmful ones are found where a file is served."""
+    """A search for training examples that are likely wrong, repeated, odd or, with a file of queries, harmful."""
 
     kinds: Annotated[list[Kind], Field(min_length=1)] = list(KINDS)
     label: Annotated[Short, Field(description="The field that holds the label.")] = "label"

@@ -1,4 +1,4 @@
-"""Routes of the API, its document (OpenAPI), and a page of it without script."""
+"""Routes of the API, their OpenAPI document, and an HTML page of it."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,29 +21,29 @@ QUERY = {"prompt": "Can I eat zucchini raw?", "response": "No, zucchini should b
 
 
 class Pages(NamedTuple):
-    """How a long answer is told a part at a time."""
+    """How a long answer is streamed in parts."""
 
     items: str
-    """The list of the answer that grows."""
+    """Field of the answer with the list that is streamed."""
     split: Callable[[Any], Iterator[Request]]
-    """The questions for its parts, in order; the first without items ends it."""
+    """Function that yields the requests for the parts, in order; a part without items ends the answer."""
 
 
 class Route(NamedTuple):
-    """A question that can be asked, by either door."""
+    """A question of the API, which the page and the notebook widget also ask."""
 
     model: type[Request]
     answer: type[answers.Told]
     answering: Answering
     example: Mapping[str, Any]
-    """A body of it; rows of an example are there in every index."""
+    """Example of a request's body, for the document."""
     pages: Pages | None = None
     together: Callable[[Explorer, Sequence[Any]], object] | None = None
-    """Function that serves several questions that wait at the same time."""
+    """Function that does common work for several questions that wait at the same time."""
 
     @property
     def about(self) -> str:
-        """Return what it answers, in a line."""
+        """Summary of the answer, the first docstring line of its function."""
         return (self.answering.__doc__ or "").partition("\n")[0]
 
 
@@ -105,11 +105,11 @@ ROUTES: Mapping[str, Route] = {
     "tokens": Route(requests.TokensRequest, answers.Tokens, questions.tokens, {"row": 1, "query": QUERY}),
     "rows": Route(RowsRequest, answers.Rows, questions.rows, {"rows": [0, 1]}, Pages("rows", _of_rows)),
 }
-"""By path below /api/v1."""
+"""Routes by their path below /api/v1."""
 
 
 BASE = "/api/v1"
-"""Where the routes of this version stand."""
+"""Path of the routes of this version."""
 LINES = "application/x-ndjson"
 ABOUT = "What is served, and how to read its numbers."
 REFUSALS = {
@@ -128,7 +128,7 @@ _HEAD = (
 
 
 def described(name: str, route: Route) -> dict[str, Any]:
-    """Return what FastAPI is told of a route beside its model, so that the document says it."""
+    """Return FastAPI's arguments for a route beside its model, from which the document is made."""
     content: dict[str, Any] = {"application/json": {}}
     if route.pages is not None:
         told = (
@@ -145,7 +145,7 @@ def described(name: str, route: Route) -> dict[str, Any]:
 
 
 def operation(name: str, about: str, answer: type[Any]) -> dict[str, Any]:
-    """The name of a route, and what it answers."""
+    """Return FastAPI's arguments with a route's name, summary and answers."""
     return {
         "operation_id": name.replace("-", "_"),
         "summary": about,
@@ -154,27 +154,27 @@ def operation(name: str, about: str, answer: type[Any]) -> dict[str, Any]:
 
 
 def refusals() -> dict[int | str, dict[str, Any]]:
-    """The answers to a question that is refused."""
+    """Return the document's entries for refused questions, by status."""
     return {status: {"model": Refused, "description": told} for status, told in REFUSALS.items()}
 
 
 def document(app: "FastAPI") -> dict[str, Any]:
-    """The OpenAPI document of the routes that an application has, made from the models that check requests."""
-    from fastapi.openapi.utils import get_openapi  # late: a notebook asks these questions without a server
+    """Return the OpenAPI document of an application's routes, made from the models that check requests."""
+    from fastapi.openapi.utils import get_openapi  # here, because a notebook uses this module without a server
 
     made = get_openapi(title="airrep", version=__version__, description=_HEAD, routes=app.routes)
     made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     made["security"] = [{"token": []}]
     for path in made["paths"].values():
         for one in path.values():
-            one["responses"].pop("422", None)  # FastAPI's own; errors of this kind are 400 here
+            one["responses"].pop("422", None)  # FastAPI adds it, but invalid requests get 400 here
     for name in ("HTTPValidationError", "ValidationError"):
         made["components"]["schemas"].pop(name, None)
     return made
 
 
 def page(told: Mapping[str, Any]) -> str:
-    """The document as a page."""
+    """Return the document as an HTML page."""
     routes = [
         {
             "path": path,
@@ -199,7 +199,7 @@ def _schema(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(told: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Name, type and meaning of each field of an object."""
+    """Yield name, type and meaning of each field of an object."""
     schema = _resolved(told, schema)
     for name, one in schema.get("properties", {}).items():
         needed = name in schema.get("required", ())
@@ -212,7 +212,7 @@ def _resolved(told: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """A type in words: ``list of Hit``, ``integer, 1 to 50``."""
+    """Return a type in words: ``list of Hit``, ``integer, 1 to 50``."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "anyOf" in schema:
@@ -230,7 +230,7 @@ def _meaning(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _curl(path: str, one: Mapping[str, Any]) -> str:
-    """A command that asks it."""
+    """Return a curl command with a route's example."""
     command = f'curl -H "Authorization: Bearer $TOKEN" $ADDRESS{path}'
     body = one.get("requestBody")
     if body is None:

@@ -1,4 +1,4 @@
-"""Who may ask, from where, how much; the token and the socket."""
+"""Access to the server: token, allowed hosts, size limits, socket."""
 
 import asyncio
 import hmac
@@ -18,17 +18,17 @@ from airrep.errors import ConfigError
 
 PORT = 8766
 CONNECTIONS = 256
-"""Requests that are open at once, at most."""
+"""Most open requests at a time."""
 SHORTEST = 16
-"""Characters of a token, at least."""
+"""Least characters of a token."""
 BODY = 1_000_000
-"""Bytes of a request, at most."""
+"""Most bytes of a request."""
 BODY_SECONDS = 15.0
-"""Time in which a request must have arrived."""
+"""Seconds in which a request's body must arrive."""
 PRIVATE = ("/api/", "/mcp")
-"""Beginnings of the paths that need the token."""
+"""Beginnings of paths that need the token."""
 OPEN = "/api/v1/"
-"""The page of the API, which tells of no data."""
+"""Path of the API's page, which needs no token because it shows no data."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -47,37 +47,37 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Rules:
-    """Who may ask."""
+    """Which requests are allowed."""
 
     token: str | None
-    """Token that every question must bring; None: anybody who reaches the port may ask."""
+    """Token that every request must have; None allows everyone who reaches the port."""
     port: int
     names: tuple[str, ...] = ()
-    """Names by which this machine may be called beside localhost."""
+    """Names of this machine, beside localhost, that a Host header may have."""
     public: bool = False
-    """True if other machines reach the port, so that it is called by any of this machine's addresses."""
+    """True if other machines can reach the port; then a Host header may have any IP address."""
 
     @classmethod
     def of(cls, host: str, open_socket: socket.socket, token: str | None) -> Self:
-        """Those of a server that listens on a socket."""
+        """Return the rules for a server that listens on a socket."""
         public = not is_loopback(host)
         names = (host.lower(), *((socket.gethostname().lower(),) if public else ()))
         return cls(token, int(open_socket.getsockname()[1]), names, public)
 
     @property
     def cookie(self) -> str:
-        """Name of the cookie; browsers do not tell cookies apart by port."""
+        """Name of the cookie, with the port, because browsers share cookies between ports."""
         return f"airrep_{self.port}"
 
     def knows(self, token: str | None) -> bool:
-        """Tell whether this is the token; takes the same time for any other."""
+        """Return True if the token is right, or none is needed; a wrong token takes the same time."""
         if self.token is None:
             return True
         given = (token or "").encode(errors="surrogateescape")
         return hmac.compare_digest(given, self.token.encode())
 
     def allows_host(self, host: str) -> bool:
-        """Tell whether a Host header names this machine: a page elsewhere may have a name of its own lead here."""
+        """Return True if a Host header names this machine; a foreign site may point its name here (DNS rebinding)."""
         name = _without_port(host).lower()
         if name == "localhost" or name in self.names:
             return True
@@ -95,10 +95,10 @@ def _without_port(host: str) -> str:
 
 
 class Guard:
-    """Wraps an application: refuses in one line of JSON, bounds the body, adds headers to every answer."""
+    """Wraps an application: checks requests, limits bodies, adds security headers; refusals are a line of JSON."""
 
     def __init__(self, app: ASGIApp, rules: Rules, body: int = BODY) -> None:
-        """Wrap an application whose requests have so many bytes at most."""
+        """Wrap an application; a request may have at most *body* bytes."""
         self._app, self._rules, self._body = app, rules, body
         self._too_large = f"request: is larger than {body:,} bytes. Shorten the query."
 
@@ -106,7 +106,7 @@ class Guard:
         """Pass a request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        if scope["type"] != "http":  # nothing else is served
+        if scope["type"] != "http":  # no other protocol is served
             return
 
         async def send_more(message: Message) -> None:
@@ -146,7 +146,7 @@ class Guard:
         return None
 
     def _is_foreign(self, headers: Headers) -> bool:
-        """Tell whether another page asks; what is no browser says nothing of where it comes from."""
+        """Return True if a page of another site sent the request; programs other than browsers send no origin."""
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if site is not None or origin is None:
             return site not in (None, "same-origin", "none")
@@ -154,7 +154,7 @@ class Guard:
 
 
 async def _read(receive: Receive, most: int) -> bytes | None:
-    """The whole body; None if it is too large."""
+    """Return the whole body; None if it has more than *most* bytes."""
     body, more = bytearray(), True
     while more:
         message = await receive()
@@ -168,7 +168,7 @@ async def _read(receive: Receive, most: int) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Gives the body at once, then what else comes: that the client is gone."""
+    """Return a receiver that gives the body at once, then later messages, such as a disconnect."""
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -178,13 +178,14 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def choose_token(given: str | None, without: bool, host: str) -> str | None:
-    """The token that questions must bring; None for nobody asks for one.
+    """Return the token that requests must have, random by default; None if *without*.
 
-    ConfigError: both or a bad one is given, or none where other machines could ask.
+    ConfigError: *given* and *without* contradict each other, the token is not valid, or *without* is set although
+    other machines can reach *host*.
     """
     if without:
         if given is not None:
-            raise ConfigError("token: a token and no token contradict each other. Give one of the two.")
+            raise ConfigError("--set token=none: cannot be combined with a token. Pass one of the two.")
         if not is_loopback(host):
             raise ConfigError(
                 f"--set token=none: would let every machine that can reach {host} read the data. Remove it, or serve "
@@ -202,7 +203,7 @@ def choose_token(given: str | None, without: bool, host: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Return True if only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -210,9 +211,9 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on which the page is served.
+    """Return a socket that listens on an address and port.
 
-    ConfigError: the port is in use or not allowed, or there is no such address.
+    ConfigError: the port is in use or not allowed, or the address does not exist.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -226,19 +227,19 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(host: str, port: int, token: str | None, path: str = "/") -> str:
-    """Return what to open in a browser."""
+    """Return the address to open in a browser, with the token."""
     name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}{path}" + (f"?token={token}" if token else "")
 
 
 def run(app: ASGIApp, open_socket: socket.socket, *, lifespan: Literal["on", "off"] = "off") -> None:
-    """Serve an application until Ctrl-C; no text goes into a log."""
-    import uvicorn  # late: what asks no questions over HTTP has none
+    """Serve an application until Ctrl-C; requests are not logged."""
+    import uvicorn  # here, because not every use of this module serves HTTP
 
     config = uvicorn.Config(
         app,
         log_level="error",
-        access_log=False,  # its lines would hold the token
+        access_log=False,  # its lines would contain the token
         server_header=False,
         lifespan=lifespan,
         ws="none",
@@ -248,5 +249,5 @@ def run(app: ASGIApp, open_socket: socket.socket, *, lifespan: Literal["on", "of
     )
     try:
         uvicorn.Server(config).run(sockets=[open_socket])
-    except KeyboardInterrupt:  # the usual way to end
+    except KeyboardInterrupt:  # the usual way to stop the server
         return

@@ -1,4 +1,4 @@
-"""Serve the page and the API: routes, lines, errors."""
+"""Serves the page and the API over HTTP: routes, streamed lines, errors."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ WEEK = 7 * 24 * 3600
 DRAWING: dict[str, Any] = {
     "operation_id": "map",
     "summary": MapRequest.__doc__,
-    "response_class": Response,  # of no type of its own: else the document has an answer of JSON too
+    "response_class": Response,  # without a type of its own, or the document would also list a JSON answer
     "responses": {
         200: {
             "description": "A header of JSON, then places, rows and numbers of the examples.",
@@ -40,11 +40,11 @@ DRAWING: dict[str, Any] = {
     },
     "openapi_extra": {"requestBody": {"content": {"application/json": {"example": {"color": "cluster"}}}}},
 }
-"""The map as the document describes it; it alone is no JSON."""
+"""Description of the map for the OpenAPI document; the map is the only answer that is not JSON."""
 
 
 def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, page: bool = True) -> ASGIApp:
-    """The application that serves an explorer to those whom the rules allow: the API, and the page if it is wanted."""
+    """Return the application that serves an explorer under the given rules: the API and, if *page*, the page."""
     app, turns = FastAPI(title="airrep", docs_url=None, redoc_url=None, openapi_url=None), turns or Turns()
     _add_errors(app)
     if page:
@@ -84,7 +84,7 @@ def _add_page(app: FastAPI, rules: Rules) -> None:
 
 
 def _with_cookie(response: Response, request: Request, rules: Rules) -> Response:
-    """A page whose cookie holds the token that its address brought."""
+    """Set the token of the page's address as a cookie, if it is right, and return the response."""
     token = request.query_params.get("token")
     if token is not None and rules.token is not None and rules.knows(token):
         response.set_cookie(rules.cookie, token, max_age=WEEK, httponly=True, samesite="strict")
@@ -101,12 +101,12 @@ def _endpoint(explorer: Explorer, turns: Turns, route: Route) -> Callable[..., A
             return await _lines(told, route.pages, asked)
         return _response(await told(asked))
 
-    endpoint.__annotations__["asked"] = route.model  # by this the body is checked
+    endpoint.__annotations__["asked"] = route.model  # FastAPI checks the body against this model
     return endpoint
 
 
 async def _lines(told: Callable[..., Awaitable[Any]], pages: Pages, asked: Any) -> Response:
-    """A long answer as lines of JSON, a part at a time, each in a turn of its own: others are answered in between."""
+    """Stream a long answer as lines of JSON; each part takes its own turn, so other questions are answered between."""
     items, parts = pages.items, pages.split(asked)
     first = await told(next(parts, asked))
     if isinstance(first, Response):
@@ -123,7 +123,7 @@ async def _lines(told: Callable[..., Awaitable[Any]], pages: Pages, asked: Any) 
             if following is None:
                 break
             found = await told(following, raising=False)
-            if isinstance(found, Response):  # its status is told already
+            if isinstance(found, Response):  # the status was already sent, so the error becomes a line
                 yield bytes(found.body) + b"\n"
                 return
         yield _line({"end": count})
@@ -147,7 +147,7 @@ async def _told(
     *,
     raising: bool = True,
 ) -> Any:
-    """Return what answers a question; the response that refuses it, where it fails and nothing else will tell that."""
+    """Return the answer to a question. Errors become a response, but with *raising* the foreseen ones are raised."""
     try:
         return await turns.take(work, request.is_disconnected, shared)
     except tuple(FAILURES) as error:
@@ -165,7 +165,7 @@ FAILURES: Mapping[type[Exception], Callable[[Any], tuple[int, str]]] = {
     Left: lambda error: (499, f"request: {error}. Ask again."),
     MemoryError: lambda _: (503, "memory: there is too little for this question. Ask for fewer results."),
 }
-"""Status and line of each failure that is foreseen."""
+"""Functions from a foreseen error to the status and the line of its response."""
 
 
 def _refusal(error: Exception) -> Response:
@@ -173,7 +173,7 @@ def _refusal(error: Exception) -> Response:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Every failure is one line of JSON; texts of users go into no log."""
+    """Turn every error into one line of JSON; users' texts are never logged."""
 
     async def refused(_: Request, error: Exception) -> Response:
         return _refusal(error)
@@ -188,7 +188,7 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _unexpected(error: Exception) -> Response:
-    """Tell the page of a mistake of ours; the log has its place, and no message, which could hold texts."""
+    """Return a response for a bug of airrep; the log has its place only, as the message could contain users' texts."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     kind = type(error).__name__
     logging.getLogger(__name__).error("%s in %s, line %s", kind, place.filename, place.lineno)
@@ -196,7 +196,7 @@ def _unexpected(error: Exception) -> Response:
 
 
 def _wrong(error: RequestValidationError) -> str:
-    """The first thing wrong with a request; never the texts in it."""
+    """Describe the first error in a request, without quoting its texts."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part != "body")[:100] or "request"
     return f"{place}: {first['msg']}. Correct the request."
@@ -224,7 +224,7 @@ def serve(
     *,
     page: bool = True,
 ) -> None:
-    """Serve until Ctrl-C; *say* is told the address when the page, or the API's without it, can be opened."""
+    """Serve until Ctrl-C; *say* is called with the address of the page, or of the API's page without *page*."""
     rules = Rules.of(host, open_socket, token)
     app = make_app(explorer, rules, page=page)
     say(address_of(host, rules.port, token, "/" if page else f"{BASE}/"))

@@ -1,4 +1,4 @@
-"""Turns: a few threads answer questions, the others wait."""
+"""Queue of questions that a few threads answer; similar questions share work."""
 
 import asyncio
 from collections import deque
@@ -10,38 +10,38 @@ from functools import partial
 from typing import Any, NamedTuple
 
 AT_ONCE = 2
-"""Questions, or lists of questions of one kind, answered at the same time."""
+"""Threads: questions, or groups of questions of one kind, answered at the same time."""
 WAITING = 128
-"""Questions that may wait."""
+"""Most questions that wait."""
 TOGETHER = 32
-"""Questions of one kind that share a turn, at most."""
+"""Most questions of one kind that are answered in one turn."""
 PATIENCE = 120.0
-"""Seconds that a question may wait."""
+"""Seconds that a question may wait for its turn."""
 LONGEST = 300.0
-"""Seconds after which whoever asks is told that an answer takes too long."""
+"""Seconds after which a question fails because its answer takes too long."""
 
 
-class Busy(Exception):  # noqa: N818 — a state, told to the page as it is
-    """No turn could be had."""
+class Busy(Exception):  # noqa: N818 — a state, whose message the page shows
+    """Too many questions wait, or an answer takes too long."""
 
 
-class Left(Exception):  # noqa: N818 — a state, as well
-    """Whoever asked is gone."""
+class Left(Exception):  # noqa: N818 — a state, too
+    """The client left before its question was answered."""
 
 
 class Shared(NamedTuple):
     """Work that serves several questions of one kind at once."""
 
     ahead: Callable[[Any, Sequence[Any]], object]
-    """Called once for all questions that wait, before each is answered by itself."""
+    """Function of ``of`` and of all waiting questions, called once before each question is answered."""
     of: Any
-    """Its first argument; questions of one kind have the same, and the same function."""
+    """First argument of ``ahead``; questions of one kind have the same ``of`` and ``ahead``."""
     question: Any
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """Somebody who waits for an answer."""
+    """A question that waits for its answer."""
 
     work: Callable[[], Any]
     left: Callable[[], Awaitable[bool]] | None
@@ -50,18 +50,18 @@ class _Waiting:
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def tell(self, found: Any, error: BaseException | None = None) -> None:
-        """Give the answer, or the error in its place, to whoever still waits."""
+        """Set the answer, or the error in its place, unless the caller stopped waiting."""
         if self.answer.done():
             return
         if error is None:
             self.answer.set_result(found)
         else:
             self.answer.set_exception(error)
-            self.answer.exception()  # looked at, so that nothing is logged when nobody waits for it any more
+            self.answer.exception()  # read once, so that asyncio does not log it if nobody waits any more
 
 
 class Turns:
-    """Lets a few threads answer questions, one turn each; those of one kind that wait together share a turn."""
+    """Lets a few threads answer questions in turn; questions of one kind that wait together share a turn."""
 
     def __init__(self, at_once: int = AT_ONCE, waiting: int = WAITING, patience: float = PATIENCE) -> None:
         self._free, self._most, self._patience = at_once, waiting, patience
@@ -75,13 +75,13 @@ class Turns:
         left: Callable[[], Awaitable[bool]] | None = None,
         shared: Shared | None = None,
     ) -> Any:
-        """The result of *work*, done in a thread when it is its turn; *left* says whether nobody wants it any more.
+        """Do *work* in a thread in its turn and return the result; *left* returns True if the client has left.
 
-        Before the work of several questions of one kind, what is *shared* is done for all of them. If that fails, each
+        For several questions of one kind, the *shared* work is done first for all of them. If it fails, each question
         is answered without it, so that one question never harms another.
 
-        Busy: too many wait already, it took too long to get a turn, or the work takes too long. Left: the client left
-        while it waited.
+        Busy: too many questions wait, this one waited too long, or the work takes too long. Left: the client left
+        while the question waited.
         """
         if len(self._waiting) >= self._most:
             raise Busy(f"{len(self._waiting)} questions are waiting already; try again in a moment")
@@ -96,13 +96,13 @@ class Turns:
         if not own.begun.done():
             raise Busy("earlier questions are still running; try again in a moment")
         try:
-            # Shielded: a thread cannot be stopped, and keeps its turn until it ends, whoever still listens.
+            # Shielded: a thread cannot be stopped, and keeps its turn until it ends even if the client has left.
             return await asyncio.wait_for(asyncio.shield(own.answer), LONGEST)
         except TimeoutError:
             raise Busy(f"the answer takes more than {LONGEST:.0f} seconds; ask for fewer results") from None
 
     def _start(self) -> None:
-        """Give turns to those who wait, while there are any."""
+        """Start waiting questions while a thread is free."""
         while self._free and self._waiting:
             some = self._first()
             self._free -= 1
@@ -113,7 +113,7 @@ class Turns:
             task.add_done_callback(self._running.discard)
 
     def _first(self) -> list[_Waiting]:
-        """Whoever waits longest, and others who ask questions of that kind; they wait no longer."""
+        """Remove and return the question that waits longest, and other questions of its kind."""
         first = self._waiting[0]
         some = [one for one in self._waiting if one is first or _alike(one.shared, first.shared)][:TOGETHER]
         for one in some:
@@ -135,7 +135,7 @@ class Turns:
 
 
 def _alike(one: Shared | None, other: Shared | None) -> bool:
-    """Tell whether two questions are of one kind."""
+    """Return True if two questions are of one kind."""
     return one is not None and other is not None and one.ahead is other.ahead and one.of is other.of
 
 
@@ -143,12 +143,12 @@ def _work(some: Sequence[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
     """Answer questions in a thread: first what they share, then each as if it were alone."""
     shared = [one.shared for one in some if one.shared is not None]
     if len(shared) > 1:
-        with suppress(Exception):  # it saves time alone, and whichever question fails tells so by itself
+        with suppress(Exception):  # this only saves time; a question that fails reports its own error below
             shared[0].ahead(shared[0].of, [one.question for one in shared])
     for one in some:
         try:
             told = partial(one.tell, one.work())
         except BaseException as error:
             told = partial(one.tell, None, error)
-        with suppress(RuntimeError):  # the server has ended
+        with suppress(RuntimeError):  # the server has stopped
             loop.call_soon_threadsafe(told)

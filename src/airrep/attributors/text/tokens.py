@@ -259,7 +259,7 @@ class LearntTokens:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """What decides how the template writes examples, and what is cut."""
+        """Settings that decide how the template writes examples, and what is cut."""
         chat = self.chat
         return {
             "template": chat.tokenizer.chat_template,

@@ -1,4 +1,4 @@
-"""Reads folders on the Hugging Face Hub at one commit, and pushes folders to it.
+"""Reads folders on the Hugging Face Hub at one commit, and pushes folders.
 
 ``huggingface_hub`` does all requests and finds the user's token. Its error messages are not shown, because they may
 contain a URL that was signed for this user.
