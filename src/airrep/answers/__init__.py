@@ -7,9 +7,9 @@ copied     Word sequences of an answer that the training data hold.
 likeness/  How near examples are, by words and by meaning.
 mix        How to mix sources for a target: weights with intervals, and drawn examples.
 proof      The result of a proof: effects, their intervals, a sentence.
-reading    Read results of asking an index, and answers, whatever their kind.
-spread     All scores of queries, streamed exactly; each query's mean and deviation.
+reading    Read results and answers of any kind.
+spread     Mean, deviation and ends of each query's scores, streamed exactly.
 texts      Examples of an index: their words, n-grams, templates and records.
-together   One question for a set of queries: what helps, or harms, all of them.
+together   Examples that help, or harm, a whole set of queries most.
 verdict    The verdict on each answer: whether an example stands out as what taught it.
 """

@@ -94,7 +94,7 @@ def _in_place(count: int, asked: Asked, keep: Mask, own: np.ndarray) -> Nearest:
     moments, leaders = Moments(count), Leaders(count, COUNTED)
     for rows, scores in stream_scores(asked, keep):
         shares = _share(scores[:count], mean[:count], own[:count])
-        # Contrasts in float32, as blocks of them are.
+        # Contrasts are rounded to float32, as ContrastAsked rounds them.
         values = contrast_scores(scores[:count], scores[count:]).astype(np.float32).astype(np.float64)
         contrast = (part[:count] - part[count:] for part in (scores, mean, own))
         moments.see(values)

@@ -1,4 +1,4 @@
-"""Read results of asking an index, and answers, whatever their kind."""
+"""Read results and answers of any kind."""
 
 from collections.abc import Mapping
 from pathlib import Path

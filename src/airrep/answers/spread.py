@@ -1,4 +1,4 @@
-"""All scores of queries, streamed exactly; each query's mean and deviation."""
+"""Mean, deviation and ends of each query's scores, streamed exactly."""
 
 from dataclasses import dataclass, replace
 

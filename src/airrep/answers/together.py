@@ -1,4 +1,4 @@
-"""One question for a set of queries: what helps, or harms, all of them."""
+"""Examples that help, or harm, a whole set of queries most."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -5,8 +5,8 @@ contrast   Questions: queries, with a better answer to each if there is one.
 editing    Append to an index, delete from it, compact it.
 encoding   Encode and write the shards that an index still lacks, its manifest last.
 export     Export of an index to a file for other tools.
-index      An index on disk: opened as memory maps, asked for scores.
-results/   Results of asking an index: written, read, with method, pool, sign, units.
+index      An index on disk: opened as memory maps, queried for scores.
+results/   Results of queries to an index, with method, pool, sign and units.
 rows       Rows of an index on disk: shards, examples, filters, ids, groups.
 selection  Pick training data from an index: by rank or weight, diverse, within quotas, budgets.
 shards     Shards: immutable pieces of an index on disk, and their blocks.

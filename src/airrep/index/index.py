@@ -1,4 +1,4 @@
-"""An index on disk: opened as memory maps, asked for scores."""
+"""An index on disk: opened as memory maps, queried for scores."""
 
 import hashlib
 import logging

@@ -110,7 +110,7 @@ class Chooser:
         tokens: Callable[[Rows], Sequence[int]],
         channels: Sequence[str] | None = None,
     ) -> None:
-        """*ranked* returns the first rows of a ranking of *count*; *values* and *tokens* return those of rows.
+        """*ranked* returns the first rows of *count* ranked ones; *values* and *tokens* return fields and token counts.
 
         *channels* are those whose features are compared for diversity; all when None.
         """

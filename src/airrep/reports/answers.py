@@ -1,4 +1,4 @@
-"""Answers: their tables, and the page of them."""
+"""Tables of answers about training data, and the HTML page of them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ SECTIONS = {
 
 
 def answers_page(answers: Sequence[Answer], title: str | None, notes: Sequence[str]) -> str:
-    """Answers as one HTML page that needs nothing else."""
+    """Return answers as one self-contained HTML page."""
     several = len({one.provenance.index for one in answers}) > 1
     signs = dict.fromkeys(one.provenance.sign for one in answers)
     shown = [_section(number, answer, several, len(signs) > 1) for number, answer in enumerate(answers, 1)]
@@ -68,11 +68,11 @@ HEADINGS = {
 
 
 ROWS, TEXT, REASON = 500, 1500, 300
-"""Lines of a table that are shown, and characters of a text and of a reason."""
+"""Most lines of a table, characters of a text, and characters of a reason."""
 
 
 def answer_tables(answer: Answer) -> list[Table]:
-    """The tables of an answer, in order; at least one."""
+    """Return the tables of an answer, at least one, in order."""
     return list(_MAKERS[type(answer)](answer))
 
 
@@ -117,7 +117,7 @@ def _audited(result: AuditResult) -> Iterator[Table]:
 
 
 def _templates(found: Templates | None, words: int, texts: str) -> str:
-    """Return what was taken for templates, as a sentence behind others; empty if nothing was."""
+    """Return a sentence about text ignored as templates; empty if there was none."""
     if found is None:
         return ""
     return (
@@ -127,7 +127,7 @@ def _templates(found: Templates | None, words: int, texts: str) -> str:
 
 
 def _not_judged(count: int, texts: str) -> str:
-    """How many texts were not judged by meaning, as a sentence behind others; empty if all were."""
+    """Return a sentence with the number of texts not compared by meaning; empty for none."""
     told = f" Not compared by meaning, as the encoder does not know most of their words: {count:,} {texts}."
     return told if count else ""
 
@@ -145,7 +145,7 @@ def _thresholds(result: AuditResult) -> str:
 
 
 def _like(other: Example | None, word: str = "") -> str:
-    """The text that another one is like, or unlike; empty if there is none."""
+    """Return id and text of the example that a finding is compared with; empty for None."""
     return "" if other is None else f"{word}{other.id}: {_text(other)}"
 
 

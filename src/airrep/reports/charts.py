@@ -1,4 +1,4 @@
-"""The charts of reports as plain SVG: bars, curves, costs."""
+"""Draws the charts of reports as plain SVG: bars, curves, costs."""
 
 import math
 import unicodedata
@@ -15,15 +15,15 @@ INK, SOFT, GRID = "#1a1d22", "#59616d", "#d4d8de"
 COLOURS = ("#0b5394", "#b8460e", "#00745a", "#8e3a8a", "#1a1d22", "#a37200", "#2f8fc4", "#7a7f87", "#c2185b", "#5d8a00")
 DASHES = ("", "7 2", "2 2", "8 2 2 2")
 WIDTH, SIZE, ROW = 740, 11.5, 20
-"""Pixels: of a chart, of its letters, and from one bar to the next."""
+"""Pixels: width of a chart, font size, and distance between bars."""
 BANDS = 5
-"""Most lines whose intervals are drawn as bands; more lines have whiskers."""
+"""With at most this many lines, intervals are drawn as bands, else as whiskers."""
 WIDE = 8
-"""Ratio of largest to smallest from which an axis is logarithmic."""
+"""Least ratio of largest to smallest value for a logarithmic axis."""
 
 
 class Family(NamedTuple):
-    """A kind of methods and how its bars look: told apart without colour too."""
+    """A group of methods and the fill of its bars, which differs without colour too."""
 
     name: str
     fill: str
@@ -45,7 +45,7 @@ class Chart(NamedTuple):
     parts: list[str]
 
     def svg(self, name: str, title: str, description: str) -> str:
-        """An element for a page or a file of its own; *name* begins its ids, the texts are for those who cannot see."""
+        """Return an SVG element for a page or file; *name* begins its ids, the texts are for screen readers."""
         hatch = (
             '<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
             f'<rect width="6" height="6" fill="#f4c7a5"/><path d="M0 0V6" stroke="{INK}" stroke-width="1.4"/></pattern>'
@@ -68,13 +68,13 @@ class Axis(NamedTuple):
     log: bool = False
 
     def part(self, value: float) -> float:
-        """Where a value stands: 0 at the low end, 1 at the high one."""
+        """Return the position of a value: 0 at the low end, 1 at the high end."""
         ends = (self.low, self.high, value)
         low, high, at = map(math.log, ends) if self.log else ends
         return (at - low) / ((high - low) or 1.0)
 
     def ticks(self) -> list[float]:
-        """Round values within the range, some five of them."""
+        """Return about five round values within the range."""
         if self.log:
             powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
             return [10.0**power for power in powers[:: max(1, -(-len(powers) // 7))]]
@@ -86,7 +86,7 @@ class Axis(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A part of a chart with axes of its own; places are in pixels."""
+    """A part of a chart with its own axes; positions are in pixels."""
 
     left: float
     top: float
@@ -104,7 +104,7 @@ class Panel(NamedTuple):
         return self.top + self.height * (1 - self.up.part(value))
 
     def frame(self, title: str, below: str, beside: str, show: Callable[[float], str], **ticks: Any) -> list[str]:
-        """Grid, ticks, names of both axes and the title; *ticks* may give those of the two, with their texts."""
+        """Draw grid, ticks, axis names and title; *ticks* may give values with texts for either axis."""
         bottom, parts = self.top + self.height, []
         for value, words in ticks.get("across") or [(one, show(one)) for one in self.across.ticks()]:
             parts += [_line(self.x(value), self.top, self.x(value), bottom, GRID, 0.8)]
@@ -130,7 +130,7 @@ def _safe(text: str) -> str:
 
 
 def _wide(text: str) -> float:
-    """About how many pixels a text takes."""
+    """Estimate the width of a text in pixels."""
     return SIZE * sum(1.0 if unicodedata.east_asian_width(sign) in "WF" else 0.57 for sign in text)
 
 
@@ -202,7 +202,7 @@ def _legend_height(names: Sequence[str]) -> int:
 def _places(
     count: int, most: int, height: float, *, left: float, top: float
 ) -> tuple[list[tuple[float, float, float, float]], float]:
-    """Left, top, width and height of each panel, at *most* so many side by side, and where the last of them end."""
+    """Return left, top, width and height of each panel, *most* of them side by side, and the lower end of the last."""
     across = 2 if count == 4 else min(count, most)  # four as a square rather than three and one
     step, deep = WIDTH / across, height + top + 44
     places = [(step * (n % across) + left, deep * (n // across) + top, step - left - 16, height) for n in range(count)]
@@ -282,14 +282,14 @@ def _family_key(rows: Sequence[Row], y: float) -> list[str]:
 
 
 def _fitting(rows: Iterable[Row]) -> Axis:
-    """An axis that holds the intervals of some rows × 100, with a little room."""
+    """Return an axis for the intervals of rows × 100, with a margin."""
     ends = [100 * end for row in rows for end in (*row.interval, row.value)]
     room = 0.08 * ((max(ends) - min(ends)) or 1.0)
     return Axis(min(ends) - room, max(ends) + room)
 
 
 def curves(groups: Sequence[tuple[str, Sequence[Point]]], tag: str, label: str) -> Chart:
-    """Value × 100 against a numeric tag, a line for each row; one panel for each role."""
+    """Draw value × 100 against a numeric tag, with a line for each row and a panel for each group."""
     names = panel_rows([point.source for _, points in groups for point in points])
     places, height = _places(len(groups), 2, 190, left=52, top=30)
     parts: list[str] = []
@@ -306,7 +306,7 @@ def curves(groups: Sequence[tuple[str, Sequence[Point]]], tag: str, label: str) 
 
 
 def _along(at: Sequence[float]) -> Axis:
-    """The axis of a tag's values: logarithmic where they are far apart."""
+    """Return the axis of a tag's values, logarithmic if they are far apart."""
     if min(at) > 0 and max(at) / min(at) >= WIDE:
         return Axis(min(at) / 1.15, max(at) * 1.15, log=True)
     room = 0.04 * (max(at) - min(at)) or 1.0
@@ -330,19 +330,19 @@ def _curve(panel: Panel, rows: Sequence[tuple[float, Row]], number: int, count: 
 
 
 def timed(panel: ReportSource) -> list[Row]:
-    """The rows whose time is known."""
+    """Return the rows whose time is known."""
     return [row for row in panel.evaluation.rows if row.cost is not None and (row.cost.seconds_per_example or 0) > 0]
 
 
 def by_clock(panels: Sequence[ReportSource]) -> bool:
-    """Tell whether some seconds are wall-clock time, not process CPU time."""
+    """Return True if some seconds are wall-clock time instead of process CPU time."""
     return any(row.cost is not None and row.cost.clock for panel in panels for row in timed(panel))
 
 
 def costs(panels: Sequence[ReportSource], label: str) -> Chart:
-    """Value × 100 against the seconds for one example; the larger a disc, the more storage an example takes.
+    """Draw value × 100 against the seconds for one example; a larger disc means more storage per example.
 
-    Names of rows whose seconds are those by the clock say so. Each panel has a row whose time is known.
+    The legend marks rows whose seconds are wall-clock time. Each panel must have a row whose time is known.
     """
     rows = {row.name: row for panel in panels for row in timed(panel)}
     names = list(rows)
@@ -366,13 +366,13 @@ def costs(panels: Sequence[ReportSource], label: str) -> Chart:
 
 
 def _disc(x: float, y: float, size: float) -> str:
-    """A pale disc for storage: its radius is 4 up to 100 bytes, 2 more for each factor of 10, at most 14."""
+    """Draw a pale disc for storage: radius 4 up to 100 bytes, plus 2 for each factor of 10, at most 14."""
     radius = min(max(4 + 2 * (math.log10(max(size, 1.0)) - 2), 4.0), 14.0)
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="#dfe3e8" stroke="{SOFT}" opacity="0.7"/>'
 
 
 def _size_key(sizes: Sequence[float], y: float) -> list[str]:
-    """Storage for some sizes of markers; powers of 8 are whole numbers of bytes, KiB and MiB."""
+    """Draw the key of disc sizes at powers of 8, which are whole numbers of bytes, KiB and MiB."""
     low, high = (max(2, round(math.log(max(end(sizes), 1.0), 8))) for end in (min, max))
     parts, x = [_text(2, y, "storage per example:")], 150.0
     for power in range(low, high + 1, max(1, -(-(high - low) // 4))):

@@ -1,4 +1,4 @@
-"""Citations of an index, and tables of where results' examples come from."""
+"""Citations of training examples, and tables of where the examples come from."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,20 +19,20 @@ from airrep.reports.tables import NOTHING, Cell, Line, Table, short
 from airrep.runtime.artifacts import is_made
 
 MOST = 100_000
-"""Citations of one document, which is made in memory."""
+"""Most citations in one document, which is made in memory."""
 
 
 def citations(
     index: IndexRows, only: str | Path | None = None, where: str | None = None, data: Corpus | None = None
 ) -> list[Citation]:
-    """Citations of examples, each compared with the index, and with data as they are now if they are given.
+    """Return citations of examples, compared with the index and, if given, with the current data.
 
     Args:
-        index: the index that was asked; no model is needed.
+        index: the index that the examples are in; no model is loaded.
         only: a result of top, with or without ``--aggregate``; or a file of examples, as select, clean, mix and
             ``top --json`` write. None: all examples of the index.
-        where: a filter; of all examples only those that fulfil it.
-        data: what the index was made from, read again.
+        where: a filter; only examples that match it are cited.
+        data: the data that the index was made from, read again.
 
     Raises:
         ConfigError: both *only* and *where*, a result without hits, or too many examples or none.
@@ -78,14 +78,14 @@ def _of_result(index: IndexRows, path: str | Path) -> Iterator[Citation]:
 
 
 def _same(citation: Citation, index: IndexRows) -> Citation:
-    """The citation of a result, compared with what the index has by now."""
+    """Compare the citation of a result with the current example in the index."""
     if citation.row is None:
         return replace(citation, check="it is no longer in the index")
     return checked(citation, text_hash(index.example(citation.row)), "the index")
 
 
 def _of_file(index: IndexRows, path: str | Path) -> Iterator[Citation]:
-    """Citations of the examples of a file, as the index has them."""
+    """Yield citations of the examples listed in a file, as they are in the index."""
     named = dict(listed_examples(path))
     rows, made = index.find(named), made_of(index.manifest)
     for id_, texts in named.items():
@@ -103,7 +103,7 @@ def _of_file(index: IndexRows, path: str | Path) -> Iterator[Citation]:
 
 
 def _against(cited: list[Citation], data: Corpus) -> list[Citation]:
-    """Citations, compared with the examples that data have now under their ids."""
+    """Compare citations with the examples that have the same ids in the current data."""
     wanted = {one.id for one in cited}
     now = {one.id: text_hash(one) for one in data if one.id in wanted}
     told = []
@@ -116,14 +116,14 @@ def _against(cited: list[Citation], data: Corpus) -> list[Citation]:
 
 
 ROWS = 500
-"""Examples that are listed, those of the greatest sums of scores."""
+"""Most examples listed, those with the largest sums of scores."""
 NAME = 80
 
 
 def origin_tables(runs: Sequence[TopResult]) -> list[Table]:
-    """Tables of the origin of all hits: shares of sources, licences and data sets, each example, the index.
+    """Return tables of the origin of all hits: shares of sources, licences and data sets, each example, the index.
 
-    None where there are no hits.
+    The list is empty if there are no hits.
     """
     hits = [(run, hit) for run in runs for entry in run.queries for hit in entry.hits]
     if not hits:
@@ -143,7 +143,7 @@ def origin_tables(runs: Sequence[TopResult]) -> list[Table]:
 
 
 def _shares(cited: Mapping[int, Citation], shares: Mapping[int, float]) -> Iterator[Table]:
-    """How the score divides over the data sets, the sources and the licences."""
+    """Yield tables of the score's shares by data set, source and licence."""
     kinds: Mapping[str, Callable[[Citation], str | None]] = {
         "data set": lambda one: one.dataset,
         "source": lambda one: one.source,
@@ -159,7 +159,7 @@ def _shares(cited: Mapping[int, Citation], shares: Mapping[int, float]) -> Itera
 
 
 def _examples(cited: Mapping[int, Citation], shares: Mapping[int, float], hits: Iterable[Hit]) -> Table:
-    """A line for each example."""
+    """Return a table with a line for each example."""
     ids = {hit.row: hit.example.place for hit in hits}
     ordered = sorted(cited.values(), key=lambda one: -shares[one.row or 0])
     lines = [
@@ -182,7 +182,7 @@ def _examples(cited: Mapping[int, Citation], shares: Mapping[int, float], hits: 
 
 
 def _index(index: str, made: Made | None, cited: Iterable[Citation]) -> Table:
-    """Return what was asked, and what it was made of; then what was not recorded."""
+    """Return the table of the index and the data and models behind it; the caption says what was not recorded."""
     rows = [("index", index)]
     if made is not None:
         rows += [(f"corpus of {part.rows:,} rows, SHA-256", part.fingerprint) for part in made.corpora]

@@ -32,29 +32,29 @@ from airrep.reports.tables import (
 from airrep.scoring.pooling import pooling_text
 
 ABOVE, BELOW = "▲", "▼"
-"""Marks of rows that are above, or below, the first one beyond chance."""
+"""Marks of rows that are significantly above, or below, the first row."""
 LEVEL = 0.05
-"""p-value below which a row is marked; its interval, which is made in another way, must exclude 0 as well."""
+"""A row is marked if its p-value is below this and its interval, which is computed separately, excludes 0."""
 BY_CLOCK, BY_BOTH = "wall-clock time", "partly wall-clock time"
-"""Notes under seconds of which all, or some, are not process CPU time."""
+"""Notes for seconds that are all, or partly, wall-clock time instead of process CPU time."""
 COST_HEADS = ("Storage per example", "Seconds per example")
 MOST_APART = 6
 """Most panels whose counts are listed one by one."""
 PARTS = {"by_task": "task", "by_label": "label"}
-"""Keys of a row's means by part, and the word for one part."""
+"""Keys of a row's means by task or label, and the word for one of these."""
 MOST_PARTS = 100
-"""Lines of a table by task or label."""
+"""Most lines of a table by task or label."""
 
 
 class Words(NamedTuple):
-    """The words for a measure."""
+    """The texts that describe a measure."""
 
     heading: str
     short: str
     value: str
-    """Definition of its value, × 100."""
+    """Definition of the value × 100."""
     interval: str
-    """Origin of its 95 % intervals."""
+    """How the 95 % intervals are computed."""
 
 
 _BOOTSTRAP = "95 % bootstrap interval over queries"
@@ -102,25 +102,25 @@ WORDS: Mapping[Measure, Words] = {  # in the order of the page
 
 
 def words_of(panels: Sequence[ReportSource]) -> Words:
-    """The words for the measure of some panels, which have one in common."""
+    """Return the texts for the common measure of some panels."""
     return WORDS[panels[0].evaluation.measure]
 
 
 def gap_texts(gap: Difference | None) -> tuple[str, str, str]:
-    """A difference × 100, its interval and its p-value; nothing where there is none."""
+    """Return a difference × 100, its interval and its p-value as texts; empty texts for None."""
     if gap is None:
         return "", "", ""
     return hundred(gap.value), interval(gap.interval), p_number(gap.p_value)
 
 
 def _more_texts(value: Any) -> tuple[str, str]:
-    """A further number of a row × 100, and its interval if it has one."""
+    """Return a further number of a row × 100, and its interval if it has one, as texts."""
     main, ends = (value.get("value"), value.get("interval")) if isinstance(value, Mapping) else (value, None)
     return hundred(main if isinstance(main, int | float) else None), interval(ends)
 
 
 def value_table(title: str, panels: Sequence[ReportSource]) -> Table:
-    """Values × 100 of each row under each panel, best in bold, with cost, ceiling and chance."""
+    """Return the table of values × 100, rows by panels, best in bold, with cost, ceiling and chance."""
     names = panel_rows(panels)
     means = {name: _mean(name, panels) for name in names}
     best = max((mean for mean in means.values() if mean is not None), default=None)
@@ -144,7 +144,7 @@ def _rows(name: str, panels: Sequence[ReportSource]) -> list[Row]:
 
 
 def name_cell(rows: Sequence[Row]) -> Cell:
-    """The name of a row, with its method and pool; of several rows of one name, what they share."""
+    """Return the cell with a row's name, method and pool; the pool only if rows of this name share it."""
     method = rows[0].method if rows[0].method != rows[0].name else ""
     whole, kinds = {pooling_text(row.pool, row.temperature) for row in rows}, {row.pool or "" for row in rows}
     pool = next((found.pop() for found in (whole, kinds) if len(found) == 1), "")
@@ -152,7 +152,7 @@ def name_cell(rows: Sequence[Row]) -> Cell:
 
 
 def value_cell(row: Row | None, best: Row) -> Cell:
-    """Value × 100 and interval of a row, in bold if no row's is higher, with its mark."""
+    """Return the cell with a row's value × 100, interval and mark, in bold for the best value."""
     if row is None:
         return Cell(NOTHING)
     gap, ends, _ = gap_texts(row.difference)
@@ -161,7 +161,7 @@ def value_cell(row: Row | None, best: Row) -> Cell:
 
 
 def mark_of(row: Row) -> str:
-    """The mark of a row that is above or below the first one beyond chance; empty if neither."""
+    """Return the mark of a row that is significantly above or below the first row; empty otherwise."""
     if row.difference is None or not row.difference.p_value < LEVEL:
         return ""
     low, high = row.difference.interval
@@ -169,7 +169,7 @@ def mark_of(row: Row) -> str:
 
 
 def _mean(name: str, panels: Sequence[ReportSource]) -> float | None:
-    """Mean over panels of different roles; None for a row that is not in all, or pooled in several ways."""
+    """Return a row's mean over panels of different roles; None if it is not in all panels, or pooled differently."""
     rows = _rows(name, panels)
     apart = len({panel.role for panel in panels}) == len(panels) > 1 and len({row.pool for row in rows}) == 1
     return float(np.mean([row.value for row in rows])) if apart and len(rows) == len(panels) else None
@@ -182,13 +182,13 @@ def _cost_cells(rows: Sequence[Row]) -> tuple[Cell, Cell]:
 
 
 def clock_text(rows: Sequence[Row]) -> str:
-    """A note on the seconds of some rows; empty where all are process CPU time."""
+    """Return a note on the seconds of some rows; empty if all are process CPU time."""
     found = {row.cost.clock for row in rows if row.cost is not None and row.cost.seconds_per_example is not None}
     return BY_BOTH if len(found) > 1 else BY_CLOCK if found == {True} else ""
 
 
 def _references(panels: Sequence[ReportSource], *, blank: int) -> list[Line]:
-    """Lines to compare rows with: noise ceiling, chance, signal-to-noise ratio."""
+    """Return reference lines: noise ceiling, chance, signal-to-noise ratio."""
     noise = [fact(panel, "signal_to_noise") for panel in panels]
     known = [
         ("Noise ceiling", "a perfect predictor", [panel.evaluation.ceiling for panel in panels], hundred),
@@ -203,7 +203,7 @@ def _references(panels: Sequence[ReportSource], *, blank: int) -> list[Line]:
 
 
 def fact(panel: ReportSource, name: str) -> float | None:
-    """A fact that is a number; None where it is not known."""
+    """Return a fact that is a number; None if it is unknown."""
     value = panel.evaluation.facts.get(name)
     return float(value) if is_number(value) else None
 
@@ -230,7 +230,7 @@ def _how_to_read(panels: Sequence[ReportSource], *, mean: bool) -> str:
 
 
 def about(panels: Sequence[ReportSource]) -> str:
-    """Numbers of queries and subsets behind each panel, and of queries left out; ranges where panels are many."""
+    """Return the numbers of queries, subsets and left-out queries of each panel, as ranges if there are many panels."""
     texts = [_counts([panel]) for panel in panels]
     if len(set(texts)) == 1:
         return texts[0] if len(texts) == 1 else f"In each of {len(texts)} runs: {texts[0]}"
@@ -259,12 +259,12 @@ def _counts(sources: Sequence[ReportSource]) -> str:
 
 
 def commands(panels: Sequence[ReportSource]) -> tuple[str, ...]:
-    """The commands behind some panels, each once."""
+    """Return the distinct commands that made some panels."""
     return tuple(dict.fromkeys(filter(None, (panel.evaluation.command for panel in panels))))
 
 
 def differences_table(panels: Sequence[ReportSource]) -> Table:
-    """Difference of each row to the first one of its evaluation, with p-values."""
+    """Return the table of each row's difference from the first row of its evaluation, with p-values."""
     names = [name for name in panel_rows(panels) if any(row.difference for row in _rows(name, panels))]
     lines = [Line(Cell(name), tuple(_difference_cell(panel.rows.get(name)) for panel in panels)) for name in names]
     caption = "Paired on the same queries; × 100, with 95 % intervals and two-sided p-values for a difference of 0."
@@ -279,9 +279,9 @@ def _difference_cell(row: Row | None) -> Cell:
 
 
 def extras_table(panel: ReportSource) -> Table | None:
-    """Further numbers of the rows of one evaluation, such as macro average and vote@k; None if there are none."""
+    """Return the table of an evaluation's further numbers, such as macro average and vote@k; None if it has none."""
     rows = panel.evaluation.rows
-    # In an order that does not depend on whether the evaluation was made or read: JSON has sorted keys.
+    # Sorted, so that an evaluation in memory and one read from JSON, whose keys are sorted, give the same order.
     keys = [key for key in sorted({key for row in rows for key in row.more}, key=_by_numbers) if _shown(rows, key)]
     if not keys:
         return None
@@ -300,7 +300,7 @@ def extras_table(panel: ReportSource) -> Table | None:
 
 
 def _by_numbers(key: str) -> list[str | int]:
-    """Sorts keys by their words, and numbers in them by size."""
+    """Return a sort key that orders by words, and by size of the numbers in them."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", key)]
 
 
@@ -310,7 +310,7 @@ def _shown(rows: Sequence[Row], key: str) -> bool:
 
 
 def parts_table(panel: ReportSource) -> Table | None:
-    """Mean of each row for each task or label; None where that is not known."""
+    """Return the table of each row's mean by task or label; None if it is unknown."""
     rows = panel.evaluation.rows
     key = next((key for key in PARTS if any(row.more.get(key) for row in rows)), None)
     if key is None:
@@ -333,7 +333,7 @@ def _part_line(name: str, means: Sequence[float | None]) -> Line:
 
 
 def curve_table(label: str, tag: str, points: Sequence[Point]) -> Table:
-    """The numbers of one panel of a curve: methods down, values of the tag across."""
+    """Return the table of one panel of a curve: methods in rows, values of the tag in columns."""
     panels = [point.source for point in points]
     lines = [
         Line(Cell(name), tuple(value_cell(panel.rows.get(name), panel.evaluation.best) for panel in panels))
@@ -344,7 +344,7 @@ def curve_table(label: str, tag: str, points: Sequence[Point]) -> Table:
 
 
 def sources_table(sources: Sources) -> Table:
-    """Each evaluation: its name and tags, its counts, and the command that made it."""
+    """Return the table of evaluations: name, tags, counts, and the command that made each."""
     columns = ("Run", "Measure", "Tags", "Queries", "Left out", "Subsets", "Noise ceiling", "Command")
     return Table.of_texts(columns, map(_source_texts, sources.evaluations), title="Runs that this page is made from")
 
@@ -357,7 +357,7 @@ def _source_texts(source: ReportSource) -> tuple[str, ...]:
 
 
 def removed_table(evaluation: Evaluation) -> Table | None:
-    """Return what removals of whole sources or labels did to the queries; None where removals have no names."""
+    """Return the table of effects of leaving out whole sources or labels; None if the removals have no names."""
     facts = evaluation.facts
     if not facts.get("removed"):
         return None
@@ -381,20 +381,20 @@ def removed_table(evaluation: Evaluation) -> Table | None:
 
 
 def tables_of(evaluation: Evaluation) -> list[Table]:
-    """All that tables tell of one evaluation: values, differences, further numbers, and each task or label."""
+    """Return all tables of one evaluation: values, differences, further numbers, and means by task or label."""
     panel = ReportSource("evaluation", evaluation, f"{WORDS[evaluation.measure].short} × 100")
     values = value_table("", [panel])
     return [table for table in (values, *values.more, *detail_tables(panel).values()) if table.lines]
 
 
 def detail_tables(panel: ReportSource) -> dict[str, Table]:
-    """Further numbers of the rows, means of parts, and effects of removals of one evaluation, where it has them."""
+    """Return the tables of further numbers, means by task or label, and effects of removals that an evaluation has."""
     found = {"more": extras_table(panel), "parts": parts_table(panel), "removed": removed_table(panel.evaluation)}
     return {kind: table for kind, table in found.items() if table is not None}
 
 
 def comparison_tables(name: str, comparison: Comparison) -> tuple[Table, Table]:
-    """A comparison: its rows, best first, and a line for each pair with difference, p-values and ratio."""
+    """Return two tables of a comparison: rows, best first; and pairs, with difference, p-values and ratio."""
     measure = cast(Measure, comparison.measure)
     drawn = measure in ("lds", "loo")  # the others compare without draws
     draws = f" {comparison.resamples:,} bootstrap draws." if drawn else ""
@@ -431,7 +431,7 @@ def _pair_line(pair: ComparedPair) -> Line:
 
 
 def findings_table(name: str, diagnosis: Diagnosis) -> Table:
-    """Each finding of a diagnosis with its advice."""
+    """Return the table of a diagnosis's findings with their advice."""
     keys = ("name", "level", "number", "verdict", "about", "advice")
     rows = ([str(getattr(one, key)) for key in keys] for one in diagnosis.findings)
     return Table.of_texts(

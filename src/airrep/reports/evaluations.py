@@ -39,14 +39,14 @@ _CAPTION = re.compile(r"(?:\A|\n\n)Figure \d+ \(([A-Za-z0-9-]+)\): ")
 
 
 class Page(NamedTuple):
-    """A page as HTML, and its sections."""
+    """An HTML page and its sections."""
 
     html: str
     sections: list[Section]
 
     @property
     def figures(self) -> list[Exhibit]:
-        """The exhibits that are drawn."""
+        """The exhibits that are figures, not tables."""
         return [one for section in self.sections for one in section.exhibits if one.svg]
 
 
@@ -61,7 +61,7 @@ def write_evaluation_report(
     notes: Sequence[str] = (),
     replace: bool = False,
 ) -> Path:
-    """Write tables and figures of evaluations as one HTML page that needs nothing else: no network, no other file.
+    """Write tables and figures of evaluations as one self-contained HTML page: no network, no other file.
 
     The same runs give the same bytes with the same version of airrep.
 
@@ -69,19 +69,19 @@ def write_evaluation_report(
         runs: evaluations as objects or as directories that `airrep evaluate` wrote; directories of `airrep compare`
             and `evaluate --why`; or one alone.
         out: the file to write; missing directories are made.
-        figures: a directory for each figure as SVG, with their captions; none if None.
-        curves: numeric tags of evaluations to draw their values against.
-        join: whether evaluations of the same tags, queries and labels become one, with one first row.
+        figures: a directory to write the figures to, as SVG files with a file of captions; None writes none.
+        curves: numeric tags of evaluations; each gives a figure of values against the tag.
+        join: True joins evaluations with the same tags, queries and labels into one with one first row.
         title: heading of the page.
-        notes: sentences set apart at its top.
-        replace: whether files that are there already may be replaced; figures that the old captions name go.
+        notes: sentences at the top of the page.
+        replace: True replaces existing files, and removes old figures that the old captions name.
 
     Returns:
         The path of the page.
 
     Raises:
-        ConfigError: no runs, one given twice, a curve that cannot be drawn, or rows of one name to be joined.
-        ArtifactError: a run that cannot be read, or a file that exists or cannot be written.
+        ConfigError: no runs, a run given twice, a curve that cannot be drawn, or rows of the same name to join.
+        ArtifactError: a run cannot be read, or a file exists or cannot be written.
 
     Example:
         >>> found = airrep.classify([("tfidf", index)], queries)
@@ -113,7 +113,7 @@ def evaluation_page(
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> Page:
-    """The page that :func:`write_evaluation_report` writes; arguments and errors as there."""
+    """Return the page that :func:`write_evaluation_report` writes; arguments and errors are the same."""
     sources = read_sources(runs, join=join, curves=curves)
     shown = _sections(sources)
     html = render_sections(
@@ -127,13 +127,13 @@ def evaluation_page(
 
 
 def _judgements(sources: Sources) -> list[str]:
-    """Return what `airrep prove --budget` said of evaluations, each once."""
+    """Return the distinct judgements of `airrep prove --budget` on evaluations."""
     found = (source.evaluation.facts.get("judgement") for source in sources.evaluations)
     return [str(one) for one in dict.fromkeys(found) if one]
 
 
 def _cautions(sources: Sources) -> list[str]:
-    """Each caution once, behind the names of its rows."""
+    """Return each distinct caution after the names of its rows."""
     found: dict[str, list[str]] = {}
     for row in (row for source in sources.evaluations for row in source.evaluation.rows):
         if row.caution and row.name not in found.setdefault(row.caution, []):
@@ -142,7 +142,7 @@ def _cautions(sources: Sources) -> list[str]:
 
 
 def _labels(shown: Sequence[Section]) -> dict[str, str]:
-    """The number of each exhibit, such as Figure 2, by its name."""
+    """Return the label of each exhibit, such as "Figure 2", by its name."""
     numbers = {"Figure": 0, "Table": 0}
     labels = {}
     for exhibit in (one for section in shown for one in section.exhibits):
@@ -153,7 +153,7 @@ def _labels(shown: Sequence[Section]) -> dict[str, str]:
 
 
 def _facts(sources: Sources) -> dict[str, str]:
-    """Counts at the top of the page, by their names."""
+    """Return the facts at the top of the page, by name."""
     found = [source.evaluation for source in sources.evaluations]
     facts = {"Evaluations": f"{len(found):,}"}
     if found:
@@ -165,7 +165,7 @@ def _facts(sources: Sources) -> dict[str, str]:
 
 
 def _figure_files(page: Page, folder: Path) -> dict[Path, bytes]:
-    """The files of the figures and their captions, by their paths."""
+    """Return the contents of the figures' files and of the captions' file, by path."""
     labels, files, captions = _labels(page.sections), {}, []
     for exhibit in page.figures:
         files[folder / f"{exhibit.name}.svg"] = page_bytes(exhibit.svg)
@@ -186,7 +186,7 @@ def _remove_old(folder: Path, files: Collection[Path]) -> None:
 
 
 def _sections(sources: Sources) -> list[Section]:
-    """The sections of a page, in order; ConfigError where a curve's tag is in no evaluation, or is not a number."""
+    """Return a page's sections in order (ConfigError: a curve's tag is in no evaluation, or is not a number)."""
     for tag in sources.curves:
         if not any(tag in source.evaluation.tags for source in sources.evaluations):
             raise ConfigError(
@@ -228,7 +228,7 @@ def _numbered(name: str, tables: Sequence[Table]) -> tuple[Exhibit, ...]:
 def _figure(
     name: str, title: str, caption: str, panels: Sequence[ReportSource], chart: Chart, tables: Sequence[Table]
 ) -> Exhibit:
-    """A figure with the numbers behind it, which stand under its own heading."""
+    """Return a figure with the tables of its numbers, folded."""
     made = commands(panels)
     text = " ".join([caption, *(f"Command: {command}" for command in made)])
     return Exhibit(name, title, caption, made, tuple(tables), True, chart.svg(name, title, text))
@@ -262,7 +262,7 @@ def _cost(name: str, panels: Sequence[ReportSource]) -> Exhibit:
 
 
 def _without_cost(panels: Sequence[ReportSource]) -> str:
-    """A sentence that names the rows without a known cost; empty if all have one."""
+    """Return a sentence that names the rows without a known cost; empty if all costs are known."""
     gone = {panel.label: [row.name for row in panel.evaluation.rows if row not in timed(panel)] for panel in panels}
     texts = [f"{', '.join(names)}{f' ({label})' if len(panels) > 1 else ''}" for label, names in gone.items() if names]
     return f" Not shown, as their cost is not known: {'; '.join(texts)}." if texts else ""

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: templates, policy, text made safe."""
+"""Self-contained HTML pages: templates, content security policy, safe display of texts."""
 
 import base64
 import hashlib
@@ -20,14 +20,14 @@ from airrep.runtime.remote.outputs import is_taken
 
 
 class Mark(NamedTuple):
-    """How a piece of a text is marked."""
+    """Note and CSS classes of a marked piece of text."""
 
     note: str = ""
     kind: str = ""
 
 
 def mark_places(text: str, spans: Iterable[Span], limit: int) -> list[tuple[int, int, Mark]]:
-    """Where stretches of the first *limit* characters of a text stand in it as :func:`visible` shows it, in order."""
+    """Map spans in the first *limit* characters of a text to positions in its :func:`visible` form, in order."""
     found = []
     for span in sorted(spans, key=lambda span: (span.start, span.stop)):
         start, stop = max(span.start, 0), min(span.stop, limit, len(text))
@@ -39,7 +39,7 @@ def mark_places(text: str, spans: Iterable[Span], limit: int) -> list[tuple[int,
 
 
 def marked(part: str, places: Iterable[tuple[int, int, Mark]], offset: int = 0) -> list[tuple[str, Mark | None]]:
-    """A part of a shown text in pieces, each with its mark if it has one; *offset* is where the part begins."""
+    """Split a part of a shown text, which begins at *offset*, into pieces, each with its mark or None."""
     pieces: list[tuple[str, Mark | None]] = []
     done = 0
     for start, stop, mark in places:
@@ -52,7 +52,7 @@ def marked(part: str, places: Iterable[tuple[int, int, Mark]], offset: int = 0) 
 
 @cache
 def environment() -> Environment:
-    """Templates that escape all text; one object in a process."""
+    """Return the Jinja environment, which escapes all text; one object per process."""
     made = Environment(
         loader=PackageLoader("airrep"),
         autoescape=True,
@@ -65,12 +65,12 @@ def environment() -> Environment:
 
 
 def asset(name: str) -> str:
-    """The text of a file beside the templates."""
+    """Return the text of a file in the folder of templates."""
     return (resources.files("airrep") / "templates" / name).read_text(encoding="utf-8")
 
 
 def policy(styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
-    """A content security policy that allows these styles and scripts, and nothing else from anywhere."""
+    """Return a content security policy that allows only these styles and scripts, and images in data URLs."""
     allowed = ["img-src data:", " ".join(["style-src", *map(_hash, styles)])]
     if scripts:
         allowed.append(" ".join(["script-src", *map(_hash, scripts)]))
@@ -82,7 +82,7 @@ def _hash(text: str) -> str:
 
 
 def check_page_free(path: Path, replace: bool) -> None:
-    """Refuse, before any work, a file that is a directory, or that is there already unless *replace* is true."""
+    """Raise ArtifactError, before any work, if a path is a directory, or exists and *replace* is false."""
     with writing(path):
         if path.is_dir():
             raise ArtifactError(f"{path}: is a directory; a file is expected. Give a name such as report.html.")
@@ -93,7 +93,7 @@ def check_page_free(path: Path, replace: bool) -> None:
 
 
 def page_bytes(page: str) -> bytes:
-    """A page as it is written, with ``?`` for half a character, as an argument that is not UTF-8 leaves it."""
+    """Encode a page as UTF-8, with ``?`` for lone surrogates, which arguments that are not UTF-8 contain."""
     return page.encode("utf-8", "replace")
 
 
@@ -102,20 +102,20 @@ class Exhibit:
     """One numbered table or figure."""
 
     name: str
-    """Its id in the page and its file's name: letters, digits and hyphens."""
+    """Id in the page and name of the figure's file: letters, digits and hyphens."""
     title: str
     caption: str
     commands: tuple[str, ...]
     tables: tuple[Table, ...]
     """The table itself, or the numbers behind the figure."""
     folded: bool = False
-    """True if its tables are seen only when unfolded."""
+    """True if the tables are hidden until the reader unfolds them."""
     svg: str = ""
     """The figure as an element for a page, or a file of its own; empty for a table."""
 
     @classmethod
     def of(cls, name: str, table: Table, *, folded: bool = False) -> Self:
-        """A table under its own title; one without lines is told by its caption alone."""
+        """Return an exhibit of a table; a table without lines is reduced to its title and caption."""
         return cls(name, table.title, table.caption, table.commands, (table,) if table.lines else (), folded)
 
 
@@ -138,9 +138,9 @@ def render_sections(
     facts: Mapping[str, str],
     labels: Mapping[str, str],
 ) -> str:
-    """A page of tables and figures, which needs nothing else: no network, no other file, no script.
+    """Return a self-contained page of tables and figures: no network, no other file, no script.
 
-    *facts* stand at its top, by their names; *labels* number the exhibits, such as Figure 2, by theirs.
+    *facts* stand at the top, by name; *labels* are the exhibits' numbers, such as "Figure 2", by exhibit name.
     """
     styles = [asset("report.css"), asset("evaluations.css")]
     template = environment().get_template("evaluations.html.j2")

@@ -1,4 +1,4 @@
-"""Push an artifact to the Hugging Face Hub, with a card of it."""
+"""Pushes an artifact to the Hugging Face Hub, with a card."""
 
 import re
 from collections.abc import Mapping
@@ -51,22 +51,23 @@ def push(
     evaluation: str | Path | None = None,
     private: bool = True,
 ) -> Pushed:
-    """Push a finished artifact to a repository of the Hugging Face Hub, which is made if it is not there.
+    """Push a finished artifact to a repository on the Hugging Face Hub, which is created if it does not exist.
 
-    Files go as they are. New are the card and, where something changes with it, the manifest. What a killed push has
-    sent is not sent again. Another version of the same kind is replaced by a commit, so that its revision stays.
+    Files are pushed unchanged, except for a new card and, if needed, a new manifest. A repeated push does not send
+    files again. An older version of the same kind is replaced by a commit, so its revision remains readable.
 
     Args:
-        folder: what airrep made: an index, an encoder, labels, subsets, a recipe, a result.
+        folder: an artifact of airrep: an index, an encoder, labels, subsets, a recipe, a result.
         url: ``hf://owner/name``, or ``hf://datasets/owner/name``.
-        licence: the licence for the card, such as ``"apache-2.0"``; none is taken for granted.
+        licence: the licence for the card, such as ``"apache-2.0"``; required.
         texts: False leaves the texts of an index out.
-        evaluation: an evaluation that judged it, for the card.
-        private: whether a repository that is made is private; one that is there stays as it is.
+        evaluation: an evaluation of the artifact, for the card.
+        private: True makes a new repository private; an existing repository keeps its visibility.
 
     Raises:
-        ConfigError: no licence, no repository, or texts cannot be left out.
-        ArtifactError: the folder is unfinished, altered or none that airrep made; or the Hub does not take it.
+        ConfigError: no licence, not a repository, or texts cannot be left out.
+        ArtifactError: the folder is unfinished, altered or not from airrep; or the Hub does not take it.
+        DataError: *evaluation* did not evaluate this index.
     """
     place = HubPlace.of(url)
     if licence is None or not _LICENCE.fullmatch(licence):
@@ -102,7 +103,7 @@ def push(
 
 
 def local_models(folder: str | Path) -> list[str]:
-    """Models that what is in a folder reads from paths of this machine, which nobody else has."""
+    """Return local paths of models in an artifact's settings, which do not exist on other machines."""
 
     def named(value: Any) -> list[str]:
         below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -113,7 +114,7 @@ def local_models(folder: str | Path) -> list[str]:
 
 
 def _judged(here: Path, manifest: Mapping[str, Any], evaluation: str | Path | None) -> Evaluation | None:
-    """The evaluation for the card: the one that is given, or the artifact itself."""
+    """Return the evaluation for the card: the given one, or the artifact if it is an evaluation; else None."""
     if evaluation is None:
         return Evaluation.read(here) if manifest["kind"] == Evaluation.kind else None
     found = Evaluation.read(evaluation)
@@ -155,7 +156,7 @@ def _card(here: Path, manifest: Mapping[str, Any], place: HubPlace, licence: str
 
 
 def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts for the table of a card; of a path on this machine only its name."""
+    """Return facts for the table of a card, with only the names of local paths."""
     settings = manifest.get("settings") or {}
     channels = [f"{one['name']} ({one['kind']})" for one in manifest.get("channels", ()) if "kind" in one]
     models = {name: settings.get(name) for name in ("lm", "encoder")}

@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 Run: TypeAlias = TopResult | GroupResult | WhatIfResult
 OVERVIEW_ROWS = 20
-"""Most recurring examples, and most changed queries, shown in the overview."""
+"""Most recurring examples, and most changed queries, in the overview."""
 ROLL_UP_ROWS = 20
-"""Sources or labels shown of some hits, those with most hits."""
+"""Most sources or labels in the table of shares of hits."""
 FIRST_GROUPS, LAST_GROUPS = 20, 10
-"""Groups shown from both ends of a long ranking."""
+"""Groups shown from the two ends of a long ranking."""
 NAME = 80
-"""Characters of a name."""
+"""Most characters of a name."""
 
 
 class Scale(NamedTuple):
-    """The range of a family of bars, which holds 0, and how many digits its scores need."""
+    """The range of several bars, which contains 0, and the number format of their scores."""
 
     low: float
     high: float
 
     @classmethod
     def over(cls, scores: Iterable[float]) -> Self:
-        """The narrowest scale for some scores."""
+        """Return the narrowest scale for some scores and 0."""
         values = [0.0, *scores]
         return cls(min(values), max(values))
 
@@ -46,12 +46,12 @@ class Scale(NamedTuple):
         return max(self.high, -self.low)
 
     def place(self, score: float) -> float:
-        """Where a score stands, in percent from the left end."""
+        """Return the position of a score, in percent from the left end."""
         reach = (self.high - self.low) or 1.0
         return round(100 * (min(max(score, self.low), self.high) - self.low) / reach, 2)
 
     def show(self, score: float) -> str:
-        """A score as text with a true minus sign, to a thousandth of the largest or better."""
+        """Return a score as text with a true minus sign, to a thousandth of the largest score or better."""
         digits = 3 - math.floor(math.log10(self.size)) if self.size else 3
         if not -5 < digits < 10:
             return f"{score:+.3e}".replace("-", "−")
@@ -59,12 +59,12 @@ class Scale(NamedTuple):
         return (shown if shown.strip("+-0.,") else shown[1:]).replace("-", "−")
 
     def cell(self, score: float) -> Cell:
-        """A score with its bar."""
+        """Return the cell of a score with its bar."""
         return Cell(self.show(score), bar=Bar(self.place(0), self.place(score)))
 
 
 def named(name: str | None) -> str:
-    """A source or label as it is shown; signs stand for none and for the empty text."""
+    """Return a source or label for display: "(none)" for None, "(empty)" for an empty text."""
     return "(none)" if name is None else short(name, NAME) or "(empty)"
 
 
@@ -77,17 +77,17 @@ class RankedGroup(NamedTuple):
     spread: float
     """Standard deviation over queries."""
     first: int
-    """Queries for which the group is the most helpful one; several may be, where they tie."""
+    """Number of queries for which the group has the highest score, ties included."""
     above: int
-    """Queries whose mean over the groups it exceeds: scores of different queries differ in size."""
+    """Number of queries for which it scores above the mean of all groups (scores differ in size between queries)."""
     channels: tuple[float, ...]
-    """Each channel's part, mean over queries, if that is known."""
+    """Each channel's part of the score, mean over queries; empty if unknown."""
 
 
 def rank_groups(groups: Sequence[NamedGroup], scores: "ArrayLike", channels: "ArrayLike" = ()) -> list[RankedGroup]:
     """Rank groups by their mean ``(q, m)`` score over queries, most helpful first; ties keep the groups' order.
 
-    *channels*, ``(c, q, m)``, is what each channel gave of the scores.
+    *channels*, ``(c, q, m)``, is each channel's part of the scores.
     """
     rows = np.asarray(scores, np.float64)
     if not rows.size:
@@ -101,7 +101,7 @@ def rank_groups(groups: Sequence[NamedGroup], scores: "ArrayLike", channels: "Ar
 
 
 def groups_table(result: GroupResult, entries: Sequence[QueryScores]) -> Table:
-    """Groups, most helpful first, by their scores for one query, or their means over several."""
+    """Return the table of groups, most helpful first, by score for one query, or by mean over several."""
     names, several = min((list(entry.channels or ()) for entry in entries), key=len, default=[]), len(entries) > 1
     channels = [[entry.channels[name] for entry in entries if entry.channels is not None] for name in names]
     ranking = rank_groups(result.groups, [entry.scores for entry in entries], channels)
@@ -132,9 +132,9 @@ def groups_table(result: GroupResult, entries: Sequence[QueryScores]) -> Table:
 def changes_table(
     result: WhatIfResult, entries: Sequence[QueryChange], place: Callable[[str], str] = lambda _: ""
 ) -> Table:
-    """Group scores before and after a removal, and their change: one query, or those that change most.
+    """Return the table of group scores before and after a removal, for one query or the queries that change most.
 
-    *place* gives the address of a query on a page, by its id.
+    *place* returns the link to a query on the page, by its id.
     """
     shown = sorted(entries, key=lambda entry: -abs(entry.change))[:OVERVIEW_ROWS]
     names = list(shown[0].channels or ()) if shown else []
@@ -150,7 +150,7 @@ def changes_table(
 
 
 def changes_text(entries: Sequence[QueryChange], *, contrast: bool) -> str:
-    """Return what the changes mean, in sentences."""
+    """Explain the changes in sentences."""
     changes = [entry.change for entry in entries]
     helping = "teaching the answer in place of the better one" if contrast else "teaching the answer"
     harming = "teaching the better answer" if contrast else "working against it"
@@ -169,7 +169,7 @@ def changes_text(entries: Sequence[QueryChange], *, contrast: bool) -> str:
 
 
 def shares_tables(hits: Sequence[Hit]) -> list[Table]:
-    """How many of some hits have one source, and one label, most hits first; none where no hit has any."""
+    """Return tables of hits by source and by label, most hits first; a table is left out if no hit has a value."""
     scale, tables = Scale.over(hit.score for hit in hits), []
     for key in ("source", "label"):
         scores: dict[str | None, list[float]] = defaultdict(list)
@@ -192,23 +192,23 @@ def shares_tables(hits: Sequence[Hit]) -> list[Table]:
 
 
 def all_hits(run: TopResult) -> list[Hit]:
-    """The hits of all queries of a run."""
+    """Return the hits of all queries of a run."""
     return [hit for entry in run.entries for hit in entry.hits]
 
 
 def is_contrast(run: Run) -> bool:
-    """Tell whether scores are of answers in place of better ones."""
+    """Return True if scores contrast answers with better ones."""
     return any(entry.better is not None for entry in run.entries)
 
 
 def verdict_counts(run: TopResult) -> list[tuple[str, int]]:
-    """How many queries have each kind of verdict, where they have one."""
+    """Return each kind of verdict with its number of queries."""
     counts = Counter(entry.verdict.kind for entry in run.entries if entry.verdict is not None)
     return [(kind, counts[kind]) for kind in get_args(Kind) if kind in counts]
 
 
 def query_marks(hits: Sequence[Hit]) -> list[Span]:
-    """The words of a query that some of its hits have too; or those that have most of the hits' scores, where told."""
+    """Return the query's words that hits share; with scores by token, the words with most of the hits' scores."""
     told = [hit.why.tokens for hit in hits if hit.why is not None and hit.why.tokens is not None]
     if told:
         sums = np.sum([one.of_query for one in told], axis=0).tolist()
@@ -217,19 +217,19 @@ def query_marks(hits: Sequence[Hit]) -> list[Span]:
 
 
 def hit_marks(hit: Hit) -> list[Span]:
-    """The words of a hit that the query has too; or those that have most of the score, where that is told."""
+    """Return a hit's words that the query shares; with scores by token, the words with most of the score."""
     if hit.why is not None and hit.why.tokens is not None:
         return _noted(hit.why.tokens.example, hit.why.tokens.of_example)
     return [] if hit.why is None else [span for same in hit.why.same_words for span in same.example]
 
 
 def has_tokens(hits: Sequence[Hit]) -> bool:
-    """Tell whether what words have of the scores is told."""
+    """Return True if some hit has its score split over words."""
     return any(hit.why is not None and hit.why.tokens is not None for hit in hits)
 
 
 def _noted(words: Sequence[Span], scores: Sequence[float]) -> list[Span]:
-    """Words that stand out, with their numbers."""
+    """Return the words that stand out, with their scores as notes."""
     scale = Scale.over(scores)
     return [
         NotedSpan(
@@ -246,13 +246,13 @@ class Recurring(NamedTuple):
     queries: tuple[int, ...]
     mean: float
     best: int
-    """Its best rank."""
+    """Best rank of the example."""
 
 
 def recurring(run: TopResult, numbers: Mapping[str, int]) -> list[Recurring]:
-    """The examples that two queries or more have: most queries first, then strongest mean, then row.
+    """Return examples among the hits of at least two queries: most queries first, then strongest mean, then row.
 
-    *numbers* has the number of each query, by its id.
+    *numbers* maps a query's id to its number.
     """
     seen: dict[int, list[tuple[int, Hit]]] = defaultdict(list)
     for entry in run.queries:

@@ -38,17 +38,17 @@ from airrep.runtime.remote.outputs import write_output
 
 TITLE = "Training data attribution"
 TEXT_LIMITS = (4_000, 2_000, 1_000, 600, 400)
-"""Characters shown of each text: the first with which the page keeps to its budget, or the last."""
+"""Limits on the characters of each text; the first one that keeps the page within its budget is used, or the last."""
 TEXT_BUDGET = 8_000_000
-"""Characters of all texts of a page together, so that the page of a thousand queries can still be opened."""
+"""Most characters of all texts on a page, so that a browser can open a page of a thousand queries."""
 PAGE_QUERIES = 1000
-"""Queries of one page; of more, the report has several."""
+"""Most queries on one page; a report of more queries has several pages."""
 EXCERPT = 320
-"""Characters of a longer text that are seen before it is unfolded."""
+"""Characters of a longer text that are shown before it is unfolded."""
 
 _KINDS: Mapping[str, type[Run]] = {kind.kind: kind for kind in (TopResult, GroupResult, WhatIfResult)}
 Given: TypeAlias = Result | Answer | Mapping[str, Any] | str | Path
-"""A result as callers give it: itself, its JSON form (not of answers), or its path."""
+"""A result as an object, in its JSON form (but not an answer), or as a path."""
 
 
 def write_report(
@@ -59,28 +59,28 @@ def write_report(
     notes: Sequence[str] = (),
     replace: bool = False,
 ) -> Path:
-    """Write results as one HTML page that needs nothing else: no network, no other file, no script.
+    """Write results as a self-contained HTML page, which needs no network and no other file.
 
-    Runs are brought together by the ids of their queries. The same results give the same bytes. Of more than
-    1,000 queries, each page has 1,000, those after the first in files beside it: ``report-2.html`` and so on.
+    Results are joined by the ids of their queries. The same results give the same bytes. A report of more than
+    1,000 queries has further pages in files beside the first: ``report-2.html`` and so on, 1,000 queries each.
 
     Args:
-        results: runs of top, group and what-if over one index, as objects, directories that they were written to, or in
-            their JSON form; or answers (:func:`airrep.mix` and the like), as objects or directories; or one alone.
+        results: results of top, group and what-if from one index, as objects, directories that they were written to, or
+            in JSON form; or answers (such as of :func:`airrep.mix`), as objects or directories; or a single one.
         out: the file to write; missing directories are made.
         title: heading of the page.
-        notes: sentences set apart at its top, such as what is known about the method.
-        replace: whether a file that is there already may be replaced.
+        notes: sentences at the top of the page, such as what is known about the method.
+        replace: True replaces an existing file.
 
     Returns:
-        The path of the page, or of the first.
+        The path of the (first) page.
 
     Raises:
-        ConfigError: there are no results, they come from different indexes, an id means two queries, or answers stand
-            among results.
-        DataError: one is not the JSON form of a result.
-        ArtifactError: a directory holds no result; or a file exists and *replace* is false, it is a directory, or it
-            cannot be written.
+        ConfigError: there are no results, they come from different indexes, an id has two different queries, or answers
+            and results are mixed.
+        DataError: a mapping is not the JSON form of a result.
+        ArtifactError: a directory has no result; or a file exists and *replace* is false, is a directory, or cannot be
+            written.
 
     Example:
         >>> path = airrep.write_report([index.top(queries, k=3)], "report.html")
@@ -114,7 +114,7 @@ def write_report(
 
 
 def _remove_later(path: Path, pages: int) -> None:
-    """Remove pages of the report that was here before, behind the last of the new one: those that lead back to it."""
+    """Remove an older report's pages beyond the new last page; such pages link back to the first page."""
     back = f'<a href="{quote(path.name)}">1 to '.encode()
     for number in count(pages + 1):
         page = path.with_name(f"{path.stem}-{number}{path.suffix}")
@@ -131,13 +131,13 @@ class QueryPart:
     number: int
     query: Example
     better: Example | None = None
-    """The better answer, where a run has one."""
+    """The better answer, if a run has one."""
     entries: list[tuple[int, Hits | QueryScores | QueryChange]] = field(default_factory=list)
-    """Result of each run that holds the query, with the place of that run."""
+    """For each run with this query: number of the run, from 0, and its result."""
 
     @property
     def hits(self) -> list[Hit]:
-        """Its hits in all runs."""
+        """Hits of the query in all runs."""
         return [hit for _, entry in self.entries if isinstance(entry, Hits) for hit in entry.hits]
 
 
@@ -158,7 +158,7 @@ def read_runs(results: Sequence[Result | Mapping[str, Any]]) -> list[Run]:
 
 
 def _run(result: Result | Mapping[str, Any], name: str) -> Run:
-    """A result, read from its JSON where that is given."""
+    """Return a result, read from its JSON form if needed."""
     if isinstance(result, TopResult | GroupResult | WhatIfResult):
         return result
     kind = str(result.get("kind")) if isinstance(result, Mapping) else "none"
@@ -168,7 +168,7 @@ def _run(result: Result | Mapping[str, Any], name: str) -> Run:
 
 
 def merge(runs: Sequence[Run]) -> list[QueryPart]:
-    """Bring together what the runs say about each query, by the query's id; ConfigError if one id has two texts."""
+    """Join the runs' results of each query by its id (ConfigError: one id has different texts)."""
     parts: dict[str, QueryPart] = {}
     for place, run in enumerate(runs):
         for entry in run.entries:
@@ -193,7 +193,7 @@ def _check_same(one: Example, other: Example) -> None:
 def _pages(
     runs: Sequence[Run], parts: Sequence[QueryPart], names: Sequence[str], title: str, notes: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """File names and texts of the pages, the last first: the first page leads to the others."""
+    """Yield file names and texts of the pages, last page first, because the first page links to the others."""
     numbers = {part.query.id: part.number for part in parts}
     styles, script = [asset("report.css"), asset("evaluations.css")], asset("report.js")
     common = {
@@ -232,13 +232,13 @@ class Prose(NamedTuple):
 
     head: str
     rest: str
-    """Text that is seen after unfolding."""
+    """Text shown after unfolding."""
     left_out: int
-    """Characters that the page does not hold."""
+    """Number of characters that the page does not contain."""
 
 
 def cut(text: str, limit: int, head: int = EXCERPT) -> Prose:
-    """Cut a text to *limit* characters, of which about *head* are seen at first."""
+    """Cut a text to *limit* characters, of which about *head* are shown before unfolding."""
     shown = visible(text[:limit])
     left_out = max(len(text) - limit, 0)
     if len(shown) <= head * 5 // 4:
@@ -249,23 +249,23 @@ def cut(text: str, limit: int, head: int = EXCERPT) -> Prose:
 
 
 class Apart(NamedTuple):
-    """A prompt of several messages, those before the last one apart."""
+    """A prompt of several messages, split before its last message."""
 
     before: str
-    """Text of them that is seen after unfolding."""
+    """Text before the last message, shown after unfolding."""
     left_out: int
-    """Characters before the last message that the page does not hold."""
+    """Number of characters before the last message that the page does not contain."""
     last: str
     name: str
-    """Name of the messages before it."""
+    """Description of the text before it."""
     start: int
-    """Where the last begins in the prompt; 0 for one that is shown from its beginning."""
+    """Position of the last message in the prompt; 0 if the prompt is not split."""
 
 
 def apart(prompt: str, limit: int, head: int = EXCERPT) -> Apart:
-    """Take a prompt apart, so that of a long one its last message is seen at first, and no system prompt.
+    """Split a prompt, so that only the last message of a long prompt, and no system prompt, is shown at first.
 
-    Both parts have *limit* characters.
+    The two parts have at most *limit* characters together, unless the last message is longer.
     """
     start, system = last_message(prompt, head * 5 // 4), system_end(prompt)
     name = "before the last message" if start > system else "of the system prompt"
@@ -275,19 +275,19 @@ def apart(prompt: str, limit: int, head: int = EXCERPT) -> Apart:
 
 
 def shifted(spans: Iterable[Span], start: int) -> list[Span]:
-    """Stretches of a text as they stand in the part of it that begins at *start*."""
+    """Shift spans of a text to the part of it that begins at *start*."""
     return [replace(span, start=span.start - start, stop=span.stop - start) for span in spans]
 
 
 def _cautions(runs: Sequence[Run]) -> list[str]:
-    """Each caution once; not those that others begin with, which say more."""
+    """Return the distinct cautions, without those that are the beginning of a longer caution."""
     found = dict.fromkeys(run.provenance.caution for run in runs if run.provenance.caution)
     return [one for one in found if not any(other != one and other.startswith(one) for other in found)]
 
 
 @cache
 def _environment() -> Environment:
-    """The templates, with what this page needs in them."""
+    """Return the Jinja environment with the filters and functions of this page."""
     made = environment().overlay()
     made.filters = made.filters | {"apart": apart, "cut": cut, "mark_places": mark_places, "shifted": shifted}
     made.filters |= {"contrast": is_contrast}
@@ -298,7 +298,7 @@ def _environment() -> Environment:
 
 
 def _text_limit(parts: Sequence[QueryPart]) -> int:
-    """Characters shown of each text: the most with which the page keeps to its budget."""
+    """Return the largest limit on each text's characters that keeps the page within its budget."""
     examples = [part.query for part in parts] + [hit.example for part in parts for hit in part.hits]
     lengths = [len(text) for example in examples for text in (example.prompt, example.response)]
     fitting = (limit for limit in TEXT_LIMITS if sum(min(length, limit) for length in lengths) <= TEXT_BUDGET)
@@ -306,13 +306,13 @@ def _text_limit(parts: Sequence[QueryPart]) -> int:
 
 
 def _fields(runs: Sequence[Run]) -> list[str]:
-    """Which of source and label any hit has."""
+    """Return those of "source" and "label" that some hit has."""
     hits = [hit for run in runs if isinstance(run, TopResult) for hit in all_hits(run)]
     return [name for name in ("source", "label") if any(getattr(hit.example, name) is not None for hit in hits)]
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """The heading of each run; runs that would have one name are numbered."""
+    """Return the heading of each run, numbered if several would be equal."""
     bare = [_name(run) for run in runs]
     return [
         name if bare.count(name) == 1 else f"{name} ({bare[: place + 1].count(name)})"

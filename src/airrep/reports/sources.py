@@ -1,4 +1,4 @@
-"""Evaluations, comparisons and diagnoses to report: found, named, joined."""
+"""Reads, names and joins the evaluations, comparisons and diagnoses of a report."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,20 @@ from airrep.evaluation.statistics.means import Difference
 from airrep.runtime.artifacts import fetched, read_manifest
 
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
-"""Numbers whose commas are those of thousands: ``0,5`` is none of them."""
+"""Numbers with commas between thousands; ``0,5`` does not match."""
 KINDS = (Evaluation.kind, Comparison.kind, Diagnosis.kind)
 """Kinds of artifacts that a report of evaluations is made from."""
 
 
 Given: TypeAlias = str | Path | Evaluation
-"""A run as callers give it: its path, or the evaluation itself."""
+"""A run as a path or an evaluation object."""
 
 
 def join_evaluations(runs: Named) -> list[tuple[str, Evaluation]]:
-    """Put the rows of runs of one measure, subject and tags into one evaluation, called like the first of them.
+    """Join runs with equal measure, subject and tags into one evaluation each, named after its first run.
 
-    Differences of rows are then to the first row of all, tested as `airrep compare` tests them. Facts and noise
-    ceiling are those of the first run. ConfigError: two runs to be joined have a row of one name.
+    Differences are then from the first row of all, tested as in `airrep compare`. Facts and noise ceiling are those
+    of the first run. ConfigError: two runs to join have a row with the same name.
     """
     found: dict[tuple[object, ...], list[tuple[str, Evaluation]]] = {}
     for name, run in runs:
@@ -47,7 +47,7 @@ def _join(runs: Named) -> Evaluation:
         for pair in compare_evaluations(runs, first.rows[0].name).pairs
     }
     rows = [row for _, run in runs for row in run.rows]
-    matrices, before = dict(first.matrices), 0  # a matrix is named by its row's number, and losses are common
+    matrices, before = dict(first.matrices), 0  # names of matrices begin with the row's number; losses are shared
     for _, run in runs:
         for name, matrix in run.matrices.items():
             row, _, instance = name.partition("/")
@@ -63,7 +63,7 @@ def _join(runs: Named) -> Evaluation:
 
 
 def _check_names(runs: Named) -> None:
-    """Refuse two rows of one name in different runs."""
+    """Raise ConfigError if two runs have a row with the same name."""
     known: dict[str, str] = {}
     for name, run in runs:
         for row in run.rows:
@@ -82,7 +82,7 @@ class ReportSource:
     name: str
     evaluation: Evaluation
     label: str = ""
-    """Its heading, which tells it from the others of a table or figure."""
+    """Heading that distinguishes it from other evaluations in a table or figure."""
     rows: Mapping[str, Row] = field(init=False)
     """The evaluation's rows by their names."""
 
@@ -91,18 +91,18 @@ class ReportSource:
 
     @property
     def role(self) -> str:
-        """Its tag ``role``, or its name."""
+        """The tag ``role``, or the name if there is no such tag."""
         return self.evaluation.tags.get("role", self.name)
 
     @property
     def subsets(self) -> int | None:
-        """Number of subsets it was judged on, in all instances; None for measures without subsets."""
+        """Number of subsets in all instances of the labels; None for measures without subsets."""
         found: int | None = self.evaluation.facts.get("subsets")
         return found
 
     @property
     def dropped(self) -> tuple[int, int]:
-        """Fewest and most queries that a row left out."""
+        """Smallest and largest number of queries left out by a row."""
         found = [row.dropped for row in self.evaluation.rows]
         return min(found, default=0), max(found, default=0)
 
@@ -119,19 +119,19 @@ class Sources:
     """The artifacts of one page, by kind."""
 
     evaluations: list[ReportSource] = field(default_factory=list)
-    """As they were given."""
+    """Evaluations in the given order, not joined."""
     comparisons: list[tuple[str, Comparison]] = field(default_factory=list)
     diagnoses: list[tuple[str, Diagnosis]] = field(default_factory=list)
     curves: Sequence[str] = ()
-    """Tags that curves are drawn of. All of them are to be given: one evaluation may be a point of several."""
+    """All tags that curves are drawn of; one evaluation may be a point of several curves."""
     joined: list[ReportSource] | None = None
-    """Evaluations as :func:`join_evaluations` joined them; None shows them as they are."""
+    """Evaluations joined by :func:`join_evaluations`; None shows the given ones."""
 
     @cached_property
     def panels(self) -> dict[Measure, list[ReportSource]]:
-        """The labelled evaluations of each measure for its table.
+        """The labelled evaluations for each measure's table.
 
-        Those with a curve's tag stand there only where there are no others.
+        Evaluations with a curve's tag are left out if the measure has others.
         """
         found: dict[Measure, list[ReportSource]] = {}
         for source in self._shown:
@@ -143,11 +143,11 @@ class Sources:
         return self.evaluations if self.joined is None else self.joined
 
     def _off_curves(self, sources: list[ReportSource]) -> list[ReportSource]:
-        """Those without a curve's tag; all, if each has one."""
+        """Return the sources without a curve's tag; all sources if each has one."""
         return [one for one in sources if not set(self.curves) & one.evaluation.tags.keys()] or sources
 
     def curve(self, measure: Measure, tag: str) -> list[tuple[str, list[Point]]]:
-        """The evaluations that have a numeric tag, by their other tags (or names), in the order of its values."""
+        """Return the evaluations with a numeric tag, grouped by role and other tags, ordered by the tag's value."""
         measured = [source for source in self._shown if source.evaluation.measure == measure]
         tagged = [source for source in measured if tag in source.evaluation.tags]
         groups: dict[str, list[Point]] = {}
@@ -162,11 +162,11 @@ class Sources:
 
 
 def read_sources(runs: Sequence[Given] | Given, *, join: bool = False, curves: Sequence[str] = ()) -> Sources:
-    """Read artifacts, each of which may also be an evaluation object; every byte is checked.
+    """Read the artifacts of a report and check every byte; evaluation objects are taken unchanged.
 
-    With *join*, evaluations of one subject and the same tags are shown as one (:func:`join_evaluations`); *curves* are
-    tags that curves are drawn of. ConfigError: there are no runs, one is given twice, results stand among them, or
-    rows of one name are joined. ArtifactError: one cannot be read, or is of another kind.
+    With *join*, evaluations with equal subject and tags are shown as one (:func:`join_evaluations`); *curves* are
+    tags that curves are drawn of. ConfigError: there are no runs, a run is given twice, results are among them, or
+    joined rows have the same name. ArtifactError: a run cannot be read, or is of another kind.
     """
     runs = [runs] if isinstance(runs, Given) else runs
     if not runs:
@@ -192,7 +192,7 @@ def read_sources(runs: Sequence[Given] | Given, *, join: bool = False, curves: S
 
 
 def _check_kinds(kinds: Mapping[Path, str]) -> None:
-    """Refuse results of top, group and what-if among evaluations."""
+    """Raise ConfigError if results of top, group or what-if are among evaluations."""
     found = next((path for path in kinds if kinds[path] in KINDS), None)
     other = next((path for path in kinds if kinds[path] not in KINDS), None)
     if found and other:
@@ -214,7 +214,7 @@ def _check_once(runs: Sequence[Given]) -> None:
 
 
 def run_names(runs: Sequence[Given]) -> list[str]:
-    """Names of runs: the last part of a path, the whole path where several end alike, or a number."""
+    """Return names of runs: the last part of a path, the whole path if several end alike, or a number."""
     paths = [None if isinstance(run, Evaluation) else Path(run) for run in runs]
     last = [path.name for path in paths if path is not None]
     return [
@@ -224,7 +224,7 @@ def run_names(runs: Sequence[Given]) -> list[str]:
 
 
 def label_panels(sources: Sequence[ReportSource]) -> list[ReportSource]:
-    """Sources under their roles; those of one role also under the tags and pools that differ, or else their names."""
+    """Label sources by role, then by the tags and pools that differ in a role, then by name where labels are equal."""
     labels = [", ".join([source.role, *_telling(source, sources), *_pooled(source, sources)]) for source in sources]
     return [
         replace(source, label=label if labels.count(label) == 1 or label == source.name else f"{label} ({source.name})")
@@ -235,16 +235,16 @@ def label_panels(sources: Sequence[ReportSource]) -> list[ReportSource]:
 def _telling(
     source: ReportSource, others: Sequence[ReportSource], curve: str = "", curves: Sequence[str] = ()
 ) -> list[str]:
-    """The tags of a source, but a curve's own, that others of its role have with another value, or lack."""
+    """Return a source's tags, except the curve's, that other sources of its role lack or have with another value."""
     own = source.evaluation.tags
     same = [other.evaluation.tags for other in others if other.evaluation.tags.get("role") == own.get("role")]
-    # a source that only lacks the tag of another curve is no different by it
+    # lacking only the tag of another curve does not make a source different
     values = {tag: {one.get(tag) for one in same if tag in one or tag not in curves} for tag in own}
     return [f"{tag}={own[tag]}" for tag in sorted(own.keys() - {"role", curve}) if len(values[tag]) > 1]
 
 
 def _pooled(source: ReportSource, others: Sequence[ReportSource]) -> list[str]:
-    """The pool of a source, where another of its role pools a row of the same name otherwise."""
+    """Return the pool of a source if another source of its role pools a row of the same name differently."""
     own = {row.name: row.pool for row in source.evaluation.rows}
     same = [row for other in others if other.role == source.role for row in other.evaluation.rows]
     if all(own.get(row.name, row.pool) == row.pool for row in same):
@@ -278,5 +278,5 @@ def _check_apart(label: str, tag: str, points: Sequence[Point]) -> None:
 
 
 def panel_rows(panels: Sequence[ReportSource]) -> list[str]:
-    """Names of the rows of all panels, in the order in which they first appear."""
+    """Return the names of all panels' rows in order of first appearance."""
     return list(dict.fromkeys(name for panel in panels for name in panel.rows))

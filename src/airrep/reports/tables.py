@@ -1,4 +1,4 @@
-"""The one Table of page and terminal; numbers and texts as shown."""
+"""Tables for pages and terminal, and the formats of their numbers and texts."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ NOTHING = "–"
 
 
 class Bar(NamedTuple):
-    """A bar beside a number, from 0 to it, in percent from the left end of its scale."""
+    """A bar from 0 to a number; both ends in percent from the left end of the scale."""
 
     zero: float
     end: float
@@ -28,7 +28,7 @@ class Cell(NamedTuple):
     strong: bool = False
     mark: str = ""
     hint: str = ""
-    """Text shown where a pointer rests."""
+    """Text shown while the pointer is over the cell."""
     link: str = ""
     bar: Bar | None = None
 
@@ -39,17 +39,17 @@ class Line(NamedTuple):
     head: Cell
     cells: tuple[Cell, ...]
     reference: bool = False
-    """True if it is a reference, such as a noise ceiling, rather than a method."""
+    """True for a reference, such as a noise ceiling, instead of a method."""
 
 
 @dataclass(frozen=True)
 class NotedSpan(Span):
-    """A stretch of a text that is marked with a note."""
+    """A span of a text that is marked with a note."""
 
     note: str = ""
-    """Shown where one points at it."""
+    """Text shown while the pointer is over the span."""
     kind: str = ""
-    """The classes of the mark, separated by spaces."""
+    """CSS classes of the mark, separated by spaces."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Table:
 
     title: str
     columns: tuple[str, ...]
-    """The first heads the lines."""
+    """Headings; the first is for the heads of the lines."""
     lines: tuple[Line, ...]
     caption: str = ""
     commands: tuple[str, ...] = ()
     more: tuple["Table", ...] = ()
-    """Tables that are folded below it."""
+    """Tables shown folded below this one."""
     words: bool = False
-    """True if its cells are words rather than numbers."""
+    """True if the cells are words instead of numbers."""
 
     @classmethod
     def of_texts(
@@ -77,25 +77,25 @@ class Table:
         caption: str = "",
         commands: tuple[str, ...] = (),
     ) -> Self:
-        """A table of one text a cell."""
+        """Return a table with plain texts as cells."""
         lines = tuple(Line(Cell(head), tuple(map(Cell, texts))) for head, *texts in rows)
         return cls(title, tuple(columns), lines, caption, commands, words=True)
 
 
 def hundred(value: float | None) -> str:
-    """A fraction × 100 to a tenth, with a true minus sign."""
+    """Return a fraction × 100 to a tenth, with a true minus sign; :data:`NOTHING` for None or not finite."""
     if value is None or not math.isfinite(value):
         return NOTHING
     return true_minus(f"{100 * value:.1f}".replace("-0.0", "0.0"))
 
 
 def interval(ends: Sequence[float] | None, show: Callable[[float], str] = hundred) -> str:
-    """Both ends, × 100 unless *show* writes them otherwise; nothing where there are none."""
+    """Return both ends in brackets, × 100 unless *show* formats them otherwise; empty for None."""
     return "" if ends is None else f"[{show(ends[0])}, {show(ends[1])}]"
 
 
 def held_out_table(head: str, rows: Iterable[Mapping[str, Any]], judged: str) -> Table:
-    """LDS × 100 of each row, a JSON object, on held-out instances, and the difference of *judged* to it."""
+    """Return the table of held-out LDS × 100 of each row, a JSON object, and of *judged* minus the row."""
 
     def texts(found: Mapping[str, Any] | None, name: str) -> tuple[str, str]:
         return ("", "") if found is None else (hundred(found[name]), interval(found["interval"]))
@@ -108,18 +108,18 @@ def held_out_table(head: str, rows: Iterable[Mapping[str, Any]], judged: str) ->
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A number with its sign and so many decimals; with an exponent where they would all be 0 and it is not."""
+    """Return a number with its sign and *digits* decimals; with an exponent if these would all be 0."""
     shown = f"{value:+.{digits}f}"
     return f"{value:+.1e}" if value and not shown.strip("+-0.") else shown
 
 
 def true_minus(text: str) -> str:
-    """A number whose hyphen is a minus sign."""
+    """Replace hyphens in a number's text by minus signs."""
     return text.replace("-", "−")
 
 
 def three(value: float) -> str:
-    """A number to three digits, or whole."""
+    """Return a number to three digits, or as a whole number from 100 on."""
     return true_minus(f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}")
 
 
@@ -138,7 +138,7 @@ _BYTES = (
     (1023.5 * 2**30, "GiB", 2**30),
     (0, "TiB", 2**40),
 )
-"""Units, each with the value from which on the next one is taken; 0 for the last."""
+"""Units: the value from which the next unit is used (0 for the last), the name, the size."""
 
 
 def _in_units(value: float, units: Sequence[tuple[float, str, float]]) -> str:
@@ -147,27 +147,27 @@ def _in_units(value: float, units: Sequence[tuple[float, str, float]]) -> str:
 
 
 def bytes_text(value: float) -> str:
-    """A size to three digits, such as ``"1.5 GiB"``."""
+    """Return a size to three digits, such as ``"1.5 GiB"``."""
     return _in_units(value, _BYTES)
 
 
 def seconds_text(value: float) -> str:
-    """A time to three digits, in the unit that suits it, such as ``"2.5 min"``."""
+    """Return a time to three digits in a suitable unit, such as ``"2.5 min"``."""
     return "0 s" if value < 1e-9 else _in_units(value, _SECONDS)
 
 
 def p_text(value: float) -> str:
-    """A p-value: to three digits, or below a thousandth."""
+    """Return a p-value such as "p = 0.012" or "p < 0.001"."""
     return f"p {p_number(value)}" if value < 0.001 else f"p = {p_number(value)}"
 
 
 def p_number(value: float) -> str:
-    """A p-value without its letter."""
+    """Return a p-value without "p": to three decimals, or "< 0.001"."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def span_text(values: Iterable[float | None], show: Callable[[float], str] = "{:,}".format) -> str:
-    """The least and the most of some values, or the one text that both come down to."""
+    """Return "LOW to HIGH" of some values, or one text if both are shown alike; :data:`NOTHING` if all are None."""
     known = [value for value in values if value is not None]
     if not known:
         return NOTHING
@@ -176,12 +176,12 @@ def span_text(values: Iterable[float | None], show: Callable[[float], str] = "{:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Tell whether a JSON value is a number."""
+    """Return True if a JSON value is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def label_of(key: str) -> str:
-    """A JSON key as words."""
+    """Return a JSON key as words."""
     return key.replace("_", " ")[:1].upper() + key.replace("_", " ")[1:]
 
 
@@ -199,17 +199,17 @@ _VISIBLE = str.maketrans(_CONTROLS | {code: f"⟨U+{code:04X}⟩" for code in _H
 
 
 def visible(text: str) -> str:
-    """A text with signs in place of control, text-direction and invisible characters; lines end in LF."""
+    """Return a text with visible signs for control, direction and invisible characters; lines end in LF."""
     return text.replace("\r\n", "\n").translate(_VISIBLE)
 
 
 def short(text: str, length: int = 90) -> str:
-    """The beginning of a text on one line."""
+    """Return the beginning of a text on one line."""
     line = " ".join(visible(text[: 2 * length]).split())
     whole = len(text) <= 2 * length and len(line) <= length
     return line if whole else line[: length - 1].rstrip() + "…"
 
 
 def short_prompt(prompt: str, length: int = 90) -> str:
-    """The beginning of a prompt on one line; of several messages that do not fit, of the last."""
+    """Return the beginning of a prompt on one line, or of its last message if the prompt is too long."""
     return short(from_last_message(prompt, length), length)

@@ -1,7 +1,7 @@
 """Stored features in blocks, read piece by piece.
 
-A block is one immutable shard of an index, usually memory maps. Nothing here holds more than one piece of a
-block as float32 at a time, so memory does not grow with the number of rows.
+A block is one immutable shard of an index, usually memory maps. Dense features are converted to float32 one piece at
+a time, so memory does not grow with the number of rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ class Block(NamedTuple):
     scales: np.ndarray | None = None
     """``(b,)`` float32 steps of the codes; no feature is further than half a step from its code."""
     bounds: np.ndarray | None = None
-    """``(b, 2)`` float32 from :func:`error_bounds`; without them, wider ones are worked out each time."""
+    """``(b, 2)`` float32 from :func:`error_bounds`; without them, wider bounds are computed each time."""
     check: Callable[[], object] | None = None
     """Called before dense features are read; raises if they were altered on disk."""
 

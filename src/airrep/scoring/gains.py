@@ -57,7 +57,7 @@ def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> Spar
     for span in _spans(blocks, columns, used):
         sums.add(span)
     total, lengths = sums.total()
-    means = total.data / lengths[total.row_of]  # a group that has n-grams has a length
+    means = total.data / lengths[total.row_of]  # a group with n-grams has a weight above 0
     return total.with_data(np.copysign(np.log1p(np.abs(means)), means))
 
 

@@ -34,7 +34,7 @@ class Groups:
     """
 
     names: tuple[str, ...]
-    """One for each group, all different."""
+    """A name for each group, all different."""
     rows: Rows
     """``(total,)`` int64 row numbers, group after group."""
     offsets: np.ndarray

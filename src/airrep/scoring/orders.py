@@ -13,15 +13,15 @@ from airrep.scoring.pooling import Pooling
 from airrep.sparse import SparseRows
 
 Product = Callable[[np.ndarray], np.ndarray]
-"""Multiplies each group's A with its vector, ``(g, d)`` to ``(g, d)``."""
+"""Multiplies each group's A = Σ_z φ(z) φ(z)ᵀ by its vector, ``(g, d)`` to ``(g, d)``."""
 ROWS = 2048
 """Rows read at a time."""
 SUMS = 2**22
 """Most numbers of one vector for each group at a time, 32 MiB."""
 TOLERANCE = 1e-12
-"""Residual, as a part of b, at which the limit counts as solved."""
+"""Residual relative to b at which order-inf counts as solved."""
 STEPS = 1000
-"""Most steps of conjugate gradients for the limit."""
+"""Most steps of conjugate gradients for order-inf."""
 
 
 def order_scores(

@@ -173,7 +173,7 @@ class _CandidateTile:
         self.floor = np.full(self.count, -np.inf)
 
     def see(self, piece: Piece) -> None:
-        """Take the rows of a piece into account."""
+        """Add the rows of a piece."""
         scores = self.asked.bounded(piece)
         if self.sign < 0:
             scores = scores.negated()

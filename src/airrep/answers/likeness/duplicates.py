@@ -40,7 +40,7 @@ class Duplicate(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Near duplicates in the order of the texts, and what was taken for templates; None if nothing was."""
+    """Near duplicates in the order of the texts, and the templates; None if there are no templates."""
 
     duplicates: list[Duplicate]
     templates: Templates | None

@@ -102,7 +102,7 @@ def robust_deviations(values: np.ndarray) -> np.ndarray:
 
 
 def mostly_unknown(attributor: Attributor, examples: Sequence[Example]) -> Mask:
-    """Return whether more than half of each example's text is unknown to its encoder, to which all these look alike."""
+    """Return True for each example whose text an encoder mostly does not know; such texts look alike to it."""
     if not isinstance(attributor, EmbeddingAttributor):
         return np.zeros(len(examples), bool)
     unknown: Mask = attributor.encoder.unknown_shares(examples) > _MOST_UNKNOWN

@@ -190,7 +190,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         return tuple(_reweighed(one, chosen.get(one.title)) for one in self.channels)
 
     def _matched(self, recipe: Sequence[Channel]) -> dict[str, Channel]:
-        """Match recipe channels to these by method and settings, preferring equal names; by the name of these."""
+        """Match recipe channels to own channels by method and settings, preferring equal names; keys are own names."""
         keys = {one.title: _identity(part) for one, part in zip(self.channels, self.parts, strict=True)}
         wanted = [(one, _identity(make_attributor(one.method, one.settings))) for one in recipe]
         chosen: dict[str, Channel] = {}

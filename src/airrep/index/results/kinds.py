@@ -1,4 +1,4 @@
-"""Kinds of results of asking an index: top examples, group scores, what-ifs."""
+"""Kinds of index results: top examples, group scores, what-ifs."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -45,7 +45,7 @@ class Shown(ABC):
 
     @abstractmethod
     def _records(self) -> Iterator[dict[str, Any]]:
-        """Rows of plain values, one at a time; all have the same names."""
+        """Yield rows of plain values; all have the same names."""
 
     @abstractmethod
     def summary(self) -> str:
