@@ -54,8 +54,8 @@ class SettingsFlags:
     rare: tuple[str, ...] = ()
     """Fields without a flag, which --set takes by name."""
     mode: Literal["layered", "own"] = "layered"
-    """With "layered", --set may also give these fields, so a flag that was not typed leaves them unset; with "own", only the
-    flags give them, with the fields' own defaults and limits."""
+    """With "layered", --set may also give these fields, so a flag that was not typed leaves them unset; with "own",
+    only the flags give them, with the fields' own defaults and limits."""
 
     def taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of these flags, by name."""
