@@ -474,8 +474,8 @@ def read_channels(name: str) -> tuple[Channel, ...]:
         raise ConfigError(f"recipe {name}: the folder has no {RECIPE}. Give a YAML file, or make the recipe again.")
     if path.stat().st_size > LARGEST:
         raise ConfigError(
-            f"{path}: a recipe may have at most {LARGEST:,} bytes, but this file has {path.stat().st_size:,}. Give "
-            "another file."
+            f"{path}: has {path.stat().st_size:,} bytes, but a recipe may have at most {LARGEST:,} bytes and "
+            f"{MOST_CHANNELS} channels. Give another file."
         )
     content = read_yaml(path)
     channels = content.get("channels") if isinstance(content, dict) else content

@@ -189,5 +189,5 @@ def test_rows_are_taken_by_truth_values_too() -> None:
 
 def test_names_of_unfinished_work_are_refused(tmp_path: Path) -> None:
     for name in ("made.partial", ""):
-        with pytest.raises(ArtifactError, match="unfinished work|empty path"):
+        with pytest.raises(ArtifactError, match="unfinished work|path is empty"):
             airrep.build_index(make_corpus(3), tmp_path / name if name else "", "tfidf")
