@@ -21,7 +21,7 @@ from airrep.errors import LM, AirRepError, ConfigError, need
 from airrep.runtime.remote.places import here_only
 
 INTERRUPTED = 130
-"""Exit status of a command that the user broke off with Ctrl-C, as the shell has it."""
+"""Exit status of a command that the user interrupted with Ctrl-C, as in shells."""
 
 own = typer.Typer()  # added like the others, so that help lists all commands in the order of a user's work
 
@@ -288,7 +288,7 @@ _NOT_RECORDED = ("app", "running.history")
 
 
 def make_app(word: str | None = None) -> typer.Typer:
-    """The program with the command of this name; with all, where none has it."""
+    """Return the program with only the named command, or with all commands if there is no such command."""
     app = typer.Typer(
         name="airrep",
         cls=OneLineGroup,
@@ -322,9 +322,9 @@ def __getattr__(name: str) -> typer.Typer:
 def main() -> None:
     """Run the command line; every expected failure is one line on stderr and exit status 1.
 
-    A reader of stdout that stops early, such as ``head``, ends the command without a word, with status 1: typer and
-    rich see to it. SIGPIPE stays ignored, or a browser that hangs up would end `airrep serve`, and a lost worker the
-    command that waits for it.
+    If a reader of stdout stops early, such as ``head``, typer and rich end the command silently with status 1. SIGPIPE
+    stays ignored; otherwise a browser that disconnects would end `airrep serve`, and a lost worker the command that
+    waits for it.
     """
     # The interpreter's last collection would walk every object that torch made: 0.3 s of a cold `airrep top`.
     atexit.register(gc.freeze)

@@ -49,12 +49,12 @@ class EvaluationOptions:
     track: options.TrackOption = None
 
     def begin(self, ctx: typer.Context) -> None:
-        """Begin the run of what logs the numbers; it is refused before any work."""
+        """Start the tracker, before any work, so that a wrong --track fails early."""
         vars(self)["tracker"] = options.tracker(ctx, self.track)
 
     @cached_property
     def tracker(self) -> "Tracker":
-        """Return what logs the numbers."""
+        """Return the tracker that logs the numbers."""
         raise AssertionError("begin() makes it")
 
     def deliver(
@@ -65,10 +65,10 @@ class EvaluationOptions:
         *,
         partial: bool = False,
     ) -> None:
-        """Show the evaluation that is there already; or make one, write it if asked, and show it.
+        """Show the existing evaluation for a request; or make the evaluation, write it with --out, and show it.
 
-        The request is what decides it: fingerprints of indexes and labels, settings. Without *partial* one that was
-        finished without what failed is made again, and replaced.
+        The request holds everything that determines the result: fingerprints of indexes and labels, settings. Without
+        *partial*, an evaluation that lacks failed parts is made again and replaced.
         """
         from airrep.evaluation.result import command_line
 
@@ -106,7 +106,7 @@ class EvaluationOptions:
 
 
 def parse_named(text: str) -> tuple[str, Path]:
-    """The name and the path of ``NAME=INDEX``; a path alone, or one that exists with its =, is its own name."""
+    """Return name and path of ``NAME=INDEX``; a path without a name, or an existing path with =, is its own name."""
     name, equals, path = text.partition("=")
     if not equals or Path(text).exists():
         return text, Path(text)
@@ -116,7 +116,7 @@ def parse_named(text: str) -> tuple[str, Path]:
 
 
 def open_named(texts: Sequence[str], settings: Mapping[str, Any]) -> "list[tuple[str, Index]]":
-    """Open indexes given as INDEX or NAME=INDEX, with ``NAME:key=value`` settings that are others now."""
+    """Open indexes given as INDEX or NAME=INDEX, with settings changed by ``NAME:key=value``."""
     from airrep.evaluation.result import check_names
 
     paths = [parse_named(text) for text in texts]
@@ -133,7 +133,7 @@ def open_named(texts: Sequence[str], settings: Mapping[str, Any]) -> "list[tuple
 
 
 def parse_tags(texts: Sequence[str] | None) -> dict[str, str]:
-    """Tags from ``key=value`` texts, each key once."""
+    """Parse tags given as ``key=value``, each key once."""
     tags: dict[str, str] = {}
     for text in texts or ():
         key, equals, value = (part.strip() for part in text.partition("="))
@@ -178,7 +178,7 @@ _EFFECTIVE: Mapping[str, tuple[str, ...]] = {
     "queries, --rows and an --lm": ("queries", "where", "rows", "lm", "count", "seed", *_OF_FINE_TUNES),
     "queries and an --lm": (*_OF_QUERIES, "lm", "count", "selecting", "seeds", *_OF_SELECTION, *_OF_ENGINE),
 }
-"""The options, and the settings, that have an effect on what is judged by these."""
+"""Options and settings that have an effect on each kind of evaluation."""
 
 app = typer.Typer()
 
@@ -200,7 +200,7 @@ class ByLabels:
 
 @dataclass(frozen=True)
 class ByQueries:
-    """Options of judging by queries: by their classes or facts, or by fine-tunes with or without what is found."""
+    """Options of judging by queries: by classes or facts, or by fine-tunes with or without the top examples."""
 
     selection: SelectionOptions
     running: options.EngineOptions
@@ -239,7 +239,7 @@ class ByQueries:
 
     @property
     def named(self) -> str:
-        """Return what is given that decides the measure, as in :data:`_EFFECTIVE`."""
+        """Return the key of :data:`_EFFECTIVE` for the given options."""
         if self.remove is not None:
             return "queries and --remove"
         if self.rows is not None:
@@ -307,7 +307,7 @@ def evaluate_command(
 
 
 def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
-    """Refuse options that lack others."""
+    """Raise ConfigError for options that need other options."""
     asked = by_queries
     needs = {
         "--lm needs --queries, and --count or --remove. Add them.": asked.queries is None and asked.lm is not None,
@@ -329,7 +329,7 @@ def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
 
 
 def _check_given(ctx: typer.Context, by: str) -> None:
-    """Refuse what would have no effect."""
+    """Raise ConfigError for options that would have no effect."""
     known = {name for names in _EFFECTIVE.values() for name in names}
     idle = sorted(options.typed(ctx) & known - {*_EFFECTIVE[by]})
     if idle:
@@ -358,7 +358,7 @@ def _by_effects(
     reading: options.ReadingOptions,
     judging: EvaluationOptions,
 ) -> None:
-    """By fine-tunes without the top examples, or by the ranks of what taught facts and steps on the top."""
+    """Judge by fine-tunes without the top examples, or by ranks of the examples that taught facts."""
     from airrep.cli.show.evaluations import print_drop, print_trace
     from airrep.cli.show.learning import TaskMeter
     from airrep.evaluation.effects.refits import Drop, DropSettings, Running
@@ -451,7 +451,7 @@ def _by_labels(
 
 
 def _study(labels: Sequence[str], judged: "Sequence[LabelledInstance]", *, what_if: bool) -> "type[LdsStudy]":
-    """The study of labels: of random subsets, or of removals, as their plan or their sizes tell."""
+    """Return the study for the labels, of random subsets or of removals, according to their plan or sizes."""
     from airrep.evaluation.lds import lds_study
     from airrep.evaluation.loo import LooStudy, WhatIfStudy
     from airrep.labels.labels import Labels, holds_labels, is_of_removals
@@ -470,7 +470,7 @@ def _tell_why(
     judging: EvaluationOptions,
     *pool: Any,
 ) -> None:
-    """Show a diagnosis; one of the same inputs that is there already is shown again."""
+    """Show a diagnosis; an existing diagnosis of the same inputs is shown again."""
     from airrep.cli.show.evaluations import print_diagnosis
     from airrep.evaluation import diagnosis as study
     from airrep.evaluation.result import command_line

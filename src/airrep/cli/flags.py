@@ -16,7 +16,7 @@ _KINDS: Mapping[str, type] = {"int": int, "float": float, "bool": bool, "str": s
 
 
 class _Field(NamedTuple):
-    """A field of settings, as its source has it."""
+    """A field of settings, read from the source."""
 
     kind: type
     default: Any
@@ -27,7 +27,7 @@ class _Field(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """Stands beside the type of what few people set: it is no flag of its own, but a name for --set."""
+    """Annotation of a rarely used parameter: it has no flag of its own, and --set takes it by name."""
 
     text: str
     """Its help."""
@@ -36,33 +36,33 @@ class Setting:
 
 @dataclass(frozen=True)
 class SetFlag:
-    """Stands beside the type of what --set gives: settings by name."""
+    """Annotation of the parameter that receives the settings given with --set, by name."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class SettingsFlags:
-    """Flags for some fields of a class of settings; a command gets those that were typed, by the fields' names.
+    """Flags for some fields of a class of settings; a command receives the typed ones by field name.
 
-    The fields are read from the source: to import settings would load numpy and pydantic for every ``--help``.
+    The fields are read from the source, because importing settings would load numpy and pydantic for every ``--help``.
     """
 
     source: str
     """Module and class, such as ``"airrep.lm.settings:LmSettings"``."""
     names: tuple[str, ...]
     rare: tuple[str, ...] = ()
-    """Fields that are no flags, but names for --set."""
+    """Fields without a flag, which --set takes by name."""
     mode: Literal["layered", "own"] = "layered"
-    """True if --set may also give them, so that a flag that was not typed must leave them alone, or the
-    flags alone do, with the fields' own defaults and limits."""
+    """With "layered", --set may also give these fields, so a flag that was not typed leaves them unset; with "own",
+    only the flags give them, with the fields' own defaults and limits."""
 
     def taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of these flags, by name."""
+        """Return the values of these flags, by name."""
         return {name: values[name] for name in (*self.names, *self.rare)}
 
     def options(self) -> Iterator[Option]:
-        """One option for each field."""
+        """Yield one option for each field."""
         fields = _fields(*self.source.split(":"))
         for name in (*self.names, *self.rare):
             kind, default, least, text = fields[name]
@@ -82,14 +82,14 @@ class SettingsFlags:
 
 
 def _shown(default: Any) -> str:
-    """A default that is a number to know, in brackets."""
+    """Return a default that is a number, in brackets."""
     first = default[0] if isinstance(default, tuple) else default
     return f" (default {first:,})" if type(first) is int and first > 0 else ""
 
 
 @cache
 def _fields(module: str, name: str) -> dict[str, _Field]:
-    """Fields of a class of settings by name."""
+    """Return the fields of a class of settings by name."""
     spec = find_spec(module)
     source = cast(Any, spec).loader.get_source(module)
     body = next(node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
@@ -101,7 +101,7 @@ def _fields(module: str, name: str) -> dict[str, _Field]:
 
 
 def _docstring(node: ast.stmt) -> str:
-    """First sentence of a docstring, without its full stop; empty if there is none."""
+    """Return the first sentence of a docstring without its full stop; empty without a docstring."""
     if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
         return ""
     return " ".join(str(node.value.value).split()).partition(". ")[0].removesuffix(".")
@@ -117,7 +117,7 @@ def _field(node: ast.AnnAssign, text: str) -> _Field:
 
 
 def _literal(value: ast.expr | None) -> Any:
-    """A value that is written out; None for a name, whose value is not known here."""
+    """Return the value of a literal; None for a name, whose value is unknown here."""
     try:
         return None if value is None else ast.literal_eval(value)
     except ValueError:

@@ -126,7 +126,7 @@ def print_json(value: Any) -> None:
 
 
 def _escaped(character: str) -> str:
-    """A character as JSON writes it in ASCII."""
+    """Return a character as JSON writes it in ASCII."""
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))
 
@@ -138,7 +138,7 @@ class ConfigOptions:
     settings: SetOption = field(default_factory=dict[str, Any])
 
     def values(self, flags: Mapping[str, Any] | None = None, **named: Any) -> dict[str, Any]:
-        """Settings by name: a flag that was given counts before --set."""
+        """Return settings by name; a flag overrides --set."""
         given = {name: value for name, value in {**(flags or {}), **named}.items() if value is not None}
         values = {**self.settings, **given}
         _tell_checkpoint(values.get("lm"))
@@ -198,7 +198,7 @@ class TuningOptions(ConfigOptions):
             return read_training(self.training)
         try:
             return None if merged else training_beside(lm)
-        except ConfigError as error:  # nobody asked for it
+        except ConfigError as error:  # the user did not name this training
             note(f"{error} Until then, fine-tunes ignore this training")
             return None
 
@@ -227,7 +227,7 @@ class EngineOptions:
     gpus: Annotated[float, Setting("GPUs of each worker on Ray; may be a fraction.", 0)] = 0
 
     def make(self) -> "Engine | None":
-        """The engine; None for this process alone."""
+        """Return the engine; None to work in this process."""
         from airrep.runtime.ray_engine import make_engine
 
         if self.engine != "ray" and (self.address is not None or self.gpus):
@@ -242,7 +242,7 @@ class EngineOptions:
 
 
 def tell_workers(workers: int) -> None:
-    """Say of more workers than this machine has cores that they share them."""
+    """Warn if there are more workers than this machine has cores."""
     from airrep.runtime.metering import cores
 
     if workers > (have := cores()):
@@ -348,14 +348,14 @@ class ReadingOptions:
         return corpus
 
     def taken(self, path: str, examples: str) -> Iterator[dict[str, Any]]:
-        """The records of data that examples were read from."""
+        """Yield the records of data that examples were read from."""
         from airrep.corpus.originals import take_records
 
         with self._typed():
             yield from take_records(path, examples, **self._named())
 
     def _named(self) -> dict[str, Any]:
-        """The options as the functions that read have them."""
+        """Return the options as keyword arguments of the reading functions."""
         return {"config" if name == "data_config" else name: value for name, value in vars(self).items()}
 
     @contextmanager
@@ -367,7 +367,7 @@ class ReadingOptions:
             raise type(error)(_as_typed(str(error))) from None
 
     def read_if(self, path: str | None) -> "Corpus | None":
-        """Read a corpus if one is named."""
+        """Read a corpus if a path is given."""
         return None if path is None else self.read(path)
 
 
@@ -477,7 +477,7 @@ class OutputOptions:
     replace: ReplaceOption = False
 
     def check(self, kind: str) -> None:
-        """Check, before any work, that the result may be written."""
+        """Raise an error, before any work, if the result cannot be written."""
         from airrep.runtime.artifacts import check_free, real_path
 
         if self.run is not None:
@@ -590,7 +590,7 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _taken(texts: Sequence[str], rare: Mapping[str, Option], *, others: bool) -> dict[str, Any]:
-    """The values of what --set alone gives, and under "settings" what else it gives."""
+    """Return the parameters that only --set gives, and all other settings of --set under "settings"."""
     if not texts:
         return {**{name: one.default for name, one in rare.items()}, "settings": {}}
     from airrep.runtime.settings import read_settings
@@ -603,7 +603,7 @@ def _taken(texts: Sequence[str], rare: Mapping[str, Option], *, others: bool) ->
 
 
 def _checked(option: Option, value: Any) -> Any:
-    """A value of --set as its type is; several values may stand with commas between them."""
+    """Convert a value of --set to its type; a list may be separated by commas."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
     kind, setting = _split(option.annotation)
@@ -656,7 +656,7 @@ def _options(name: str, hint: Any, default: Any, text: str | None = None, panel:
             yield from _options(one.name, hints[one.name], own, beside.get(one.name), panel)
         return
     if isinstance(beside, str):
-        # Without a name of its own Typer would give a bool a second flag, --no-NAME.
+        # Without an explicit name, Typer would add a second flag --no-NAME to a bool.
         names = [f"--{name.replace('_', '-')}"] if kind in (bool, bool | None) else []
         beside = typer.Option(*names, help=beside, rich_help_panel=panel)
     if text is not None:

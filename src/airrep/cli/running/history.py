@@ -23,9 +23,9 @@ from airrep.runtime.remote.storage import Storage
 IN_PLACE = ("append", "delete")
 """Commands that change an index."""
 UNFINISHED = ("label", "adapt")
-"""Commands that leave something to go on with, before there is a manifest."""
+"""Commands whose interrupted work can be resumed before there is a manifest."""
 ONCE = ("--replace", "--json")
-"""Flags that say how a command is run once, not what it makes."""
+"""Flags that affect how a command runs, not its result."""
 
 EARLIER = "(earlier version)"
 """Stands before a command that an earlier version recorded, in another form."""
@@ -33,7 +33,7 @@ EARLIER = "(earlier version)"
 
 @dataclass(frozen=True)
 class MadeBy:
-    """One command that made or changed an artifact."""
+    """A recorded command that made or changed an artifact."""
 
     words: tuple[str, ...]
     """As it was typed, without the program."""
@@ -53,7 +53,7 @@ class MadeBy:
         return self.words[0] == EARLIER
 
     def folder_from(self, artifact: Path) -> Path:
-        """The folder in which it ran."""
+        """The folder in which the command ran."""
         return (artifact.resolve() / self.folder).resolve()
 
 

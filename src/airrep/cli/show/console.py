@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from airrep.reports.tables import Cell, Table
 
 PIPE = 120
-"""Columns of what goes into a file or a pipe."""
+"""Width, in columns, of output into a file or pipe."""
 SNIPPET = 160
-"""Characters of a text in a table."""
+"""Most characters of a text in a table."""
 
 err = Console(stderr=True)
 
 
 def out() -> Console:
-    """The console for results; into a file or a pipe as wide as ``COLUMNS`` says, or always the same."""
+    """Return the console for results; its width in a file or pipe is ``COLUMNS`` or a fixed default."""
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPE
@@ -32,13 +32,13 @@ def out() -> Console:
 
 
 def say(text: str) -> None:
-    """Print a text as it is, but for what would steer the terminal."""
+    """Print a text without terminal control characters."""
     shown = "\n".join(map(printable, text.split("\n")))
     out().print(shown, highlight=False, markup=False, soft_wrap=True)
 
 
 def snippet(text: str, length: int = SNIPPET) -> str:
-    """A text on one line, cut to *length* characters, safe to print."""
+    """Return a text on one line, cut to *length* characters, safe to print."""
     return escape(shortened(text, length))
 
 

@@ -53,7 +53,7 @@ def _print_values(evaluation: "Evaluation") -> None:
 
 
 def _counts(evaluation: "Evaluation") -> str:
-    """Numbers of queries, and of subsets or removals, that the values were taken over."""
+    """Return the numbers of queries, and of subsets or removals, behind the values."""
     facts = evaluation.facts
     kind = "subsets" if evaluation.measure == "lds" else "removals"
     dropped = ", ".join(f"{row.name} {row.dropped:,}" for row in evaluation.rows if row.dropped)
@@ -133,7 +133,7 @@ def print_adapted(made: "Adapted") -> None:
 
 
 def next_of_adapted(made: "Adapted", out: Path) -> str:
-    """Return what to do with a sum of channels: ask it, unless it is no better than one of them."""
+    """Return the next command for a sum of channels: query it, unless it is no better than a single channel."""
     ask = f"airrep index DATA --recipe {out} --out INDEX"
     return f"{out}: next: {ask}" if made.report["better"] else f"{out}: to use it anyway: {ask}"
 
@@ -194,7 +194,7 @@ def print_drop(evaluation: "Evaluation") -> None:
 
 
 def print_trace(evaluation: "Evaluation") -> None:
-    """Print reciprocal ranks and recalls of what taught the facts, and the gain by a step on the top."""
+    """Print reciprocal ranks and recalls of the examples that taught the facts, and the gain by a training step."""
     facts = evaluation.facts
     _print_values(evaluation)
     taught = span_text(facts["taught_by"])
@@ -220,7 +220,7 @@ def _queries(evaluation: "Evaluation") -> str:
 
 
 def _say_cautions(evaluation: "Evaluation", *, few: bool = False) -> None:
-    """Print each caution once, behind the names of its rows, and with *few* that of too few queries."""
+    """Print each caution once, after the names of its rows; with *few*, also the caution on too few queries."""
     if few and (scant := caution_on(evaluation.distinct_queries)):
         say(scant)
     for one in dict.fromkeys(one for row in evaluation.rows for one in sentences(row.caution)):

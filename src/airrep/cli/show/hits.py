@@ -22,22 +22,22 @@ from airrep.index.why import Why
 from airrep.reports.tables import signed
 
 INDENT = 3
-"""Columns that texts stand behind the heads of their hits."""
+"""Columns by which texts are indented below the head of their hit."""
 SHORT, LONG = 2, 12
-"""Lines of a prompt, and of a response, usually and where everything is asked for."""
+"""Most lines of a prompt or response, normally and with *wide*."""
 MOST = 6
-"""Lines of a query."""
+"""Most lines of a query."""
 TOLD = 5
-"""Same words that are printed of a hit."""
+"""Most shared words printed for a hit."""
 COPIES = 3
-"""Rows that hold words of the answer and are no hits, of which so many are named."""
+"""Most rows named that contain words of the answer but are not hits."""
 SEPARATOR = " · "
 EACH, REASONED = 3, 20
-"""Above so many queries, each is shown only if all is asked for; the second number counts with reasons."""
+"""With more queries than this, each is shown only with *wide*; the second number holds if reasons are shown."""
 EXAMPLES = 5
-"""Training examples shown, of those that several queries have in common."""
+"""Most training examples shown that several queries have in common."""
 NAMES = 5
-"""Sources, labels and openings shown."""
+"""Most sources, labels and openings shown."""
 MARK = "bold underline"
 PARTS = (
     "Each word and each pair (answer ← example) has a part of the score. Marked words have an eighth or more of the "
@@ -49,12 +49,12 @@ BEFORE = 20
 
 
 def deviations_text(value: float) -> str:
-    """Deviations, as they stand behind a hit."""
+    """Return deviations as text for a hit."""
     return f"{value:+.1f} deviations"
 
 
 def origin_parts(example: Example, row: int | None = None) -> list[str]:
-    """Place in the file, or row in the index, then source and label."""
+    """Return the place in the file, or the row in the index, then source and label."""
     place = example.place or (f"row {row}" if row is not None else "")
     label = f"label {example.label}" if example.label else ""
     return [*filter(None, (place, example.source, label))]
@@ -72,17 +72,17 @@ def print_hit(
     query: Example | None = None,
     more: Iterable[Text] = (),
 ) -> None:
-    """Print one training example: a line that says what it is, its texts below, and what else is told of it.
+    """Print one training example: a head line, its texts, and further lines.
 
     Args:
         example: the example.
         row: its row in the index.
-        facts: what is told behind its origin, such as its deviations.
-        rank: its rank; None where there is none.
-        of: how many examples were ranked, where that is known.
+        facts: texts after its origin, such as its deviations.
+        rank: its rank; None for an example without a rank.
+        of: number of ranked examples, if known.
         wide: print longer texts, and the row.
-        why: what makes up its score.
-        query: what was asked about, where pairs of words are told.
+        why: the reasons for its score.
+        query: the query, needed if the reasons have pairs of words.
         more: further lines.
     """
     parts = [*origin_parts(example, row), *facts]
@@ -99,7 +99,7 @@ def print_hit(
 
 
 def print_texts(example: Example, *, why: Why | None = None, lines: int = SHORT) -> None:
-    """Print a prompt and its response, so many lines of each."""
+    """Print a prompt and its response, at most *lines* lines of each."""
     spans = [span for same in why.same_words[:TOLD] for span in same.example] if why is not None else []
     if why is not None and why.tokens is not None:
         spans = [word.span for word in standing_out(why.tokens.example, why.tokens.of_example)]
@@ -113,7 +113,7 @@ def print_texts(example: Example, *, why: Why | None = None, lines: int = SHORT)
 
 
 def _reasons(why: Why, query: Example | None, example: Example) -> Iterable[Text]:
-    """Return what each channel gave, then the words and pairs of words that have most of a score."""
+    """Return lines with each channel's part of a score, then the words and pairs of words with the largest parts."""
     predicted = f" ({', '.join(why.predicted)}: predicted)" if why.predicted else ""
     yield Text(f"{channel_parts(why.channels)}{printable(predicted)}", style="dim")
     if why.same_words:
@@ -127,7 +127,7 @@ def _reasons(why: Why, query: Example | None, example: Example) -> Iterable[Text
 
 
 def _scored(what: str, parts: Iterable[tuple[str, str, float]]) -> Text:
-    """A line of words: what stands before each, the word itself, and what it has of a score."""
+    """Return a line of words, each with the text before it and its part of a score."""
     line = Text(f"{what}: ", style="dim")
     for place, (before, word, score) in enumerate(parts):
         line.append(f"{SEPARATOR if place else ''}{before}").append(word, style=MARK)
@@ -141,7 +141,7 @@ def _word(example: Example, span: Span) -> str:
 
 
 def print_query(what: str, query: Example, better: Example | None = None) -> None:
-    """Print what is asked about: the query, and the better answer if there is one."""
+    """Print the query, and the better answer if there is one."""
     line = Text(f"{what} ").append(_one_line(query.id)[:40], style="bold").append(": ")
     line.append(f"{_one_line(folded(query.prompt))} → " if query.prompt.strip() else "")
     line.append(_one_line(with_marks(query.response, query.span)))
@@ -151,7 +151,7 @@ def print_query(what: str, query: Example, better: Example | None = None) -> Non
 
 
 def print_copied(copied: Sequence[Copied], ranks: Mapping[int, int]) -> None:
-    """Print what of an answer stands in the data word for word, and in which examples, by the *ranks* of rows."""
+    """Print the passages of an answer that examples contain word for word, with these examples; *ranks* is by row."""
     if not copied:
         print_lines(Text("Copied: no training example has four words of this answer in a row.", style="dim"))
     for one in copied:
@@ -168,7 +168,7 @@ def _one_line(text: str) -> str:
 
 
 def print_lines(text: Text, indent: int = 0, lines: int | None = None, hang: int = 0) -> None:
-    """Print a text wrapped to the width, at most so many lines of it, behind an indent; *hang* indents the others."""
+    """Print a text wrapped and indented, at most *lines* lines; lines after the first are indented by *hang* more."""
     console = out()
     width = max(console.width - max(indent, hang), 20)
     wrapped = list(text.wrap(console, width))
@@ -184,12 +184,12 @@ def print_lines(text: Text, indent: int = 0, lines: int | None = None, hang: int
 
 
 def remark(text: str) -> None:
-    """Print a sentence of ours, dim, wrapped."""
+    """Print a remark of airrep, dim and wrapped."""
     print_lines(Text(printable(text), style="dim"))
 
 
 def channel_parts(channels: Mapping[str, float]) -> str:
-    """Return what each channel gave, in one line."""
+    """Return each channel's part of a score, in one line."""
     return " · ".join(f"{printable(_cut(name, 40))} {signed(score)}" for name, score in channels.items())
 
 
@@ -198,9 +198,9 @@ def _cut(text: str, length: int) -> str:
 
 
 def marked(text: str, spans: Sequence[Span], length: int) -> Text:
-    """A text on one line, cut to about *length* characters around its first marks.
+    """Return a text on one line, cut to about *length* characters around its first marks.
 
-    Of several messages the last is shown, if it has marks or none has.
+    If the text has several messages, the last is shown if it has marks or none has.
     """
     begin = last_message(text, length)
     if spans and all(span.start < begin for span in spans):
@@ -224,7 +224,7 @@ def marked(text: str, spans: Sequence[Span], length: int) -> Text:
 
 
 def shows_each(queries: int, wide: bool, reasons: bool = False) -> bool:
-    """Tell whether queries are shown one by one, given whether reasons of their scores are known."""
+    """Return True if queries are shown one by one; *reasons* is True if reasons of scores are shown."""
     return wide or queries <= (REASONED if reasons else EACH)
 
 
@@ -268,9 +268,9 @@ def say_where_all_are(queries: int) -> None:
 
 
 def neighbours(index: Index, row: int, k: int) -> list[Hit]:
-    """The k examples that help an example most, as a query; it itself is left out.
+    """Return the k examples that help an example most if it is the query, without the example itself.
 
-    ConfigError: the method scores its own queries alone.
+    ConfigError: the method can only score the queries that it was built with.
     """
     if not k:
         return []
@@ -279,7 +279,7 @@ def neighbours(index: Index, row: int, k: int) -> list[Hit]:
 
 
 def example_to_dict(index: Index, row: int, k: int) -> dict[str, Any]:
-    """An example and its neighbours as JSON values."""
+    """Return an example and its neighbours as JSON values."""
     near = [
         {"score": hit.score, "deviations": hit.deviations, "row": hit.row, "example": record_of(hit.example)}
         for hit in neighbours(index, row, k)
@@ -288,7 +288,7 @@ def example_to_dict(index: Index, row: int, k: int) -> dict[str, Any]:
 
 
 def print_example(index: Index, row: int, k: int, wide: bool = False) -> None:
-    """Print an example whole, and its neighbours."""
+    """Print an example in full, and its neighbours."""
     example = index.example(row)
     head = " · ".join(map(printable, [*origin_parts(example, row), f"row {row}", example.id]))
     print_lines(Text(" ".join(head.split()), style="bold"), hang=INDENT)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from airrep.training.result import TrainingResult
 
 MOST_REASONS = 3
-"""Fine-tunes that were given up whose reasons are shown."""
+"""Most abandoned fine-tunes whose reasons are shown."""
 MOST_JUMPS, MOST_ROWS = 10, 8
-"""Jumps of a training's loss that are shown, and rows of each; --json tells all."""
+"""Most jumps of a training's loss that are shown, and rows of each; --json shows all."""
 
 _TASKS = "fine-tunes and evaluations"
 
@@ -30,13 +30,13 @@ class TaskMeter:
     """Fine-tunes on stderr: how many, how long; then one line every ten seconds, each failure, and the last."""
 
     def __init__(self, track: Callable[[Mapping[str, Any]], None] | None = None) -> None:
-        """Also *track* the numbers of each, if something logs them."""
+        """Pass the numbers of each fine-tune also to *track*, if given."""
         self._track = track
         self._shown = -LINE_SECONDS
         self._begun = self._told = False
 
     def begin(self, done: int, total: int) -> None:
-        """Say, when it is first called, how many fine-tunes are to be done: progress as the farm gives it."""
+        """Print the number of remaining fine-tunes at the first call, as a callback for the farm's progress."""
         if not self._begun and done < total:
             _line(hours_line(total - done, None, what=_TASKS))
         self._begun = True
@@ -69,7 +69,7 @@ class StepMeter:
     """Training steps on stderr: one line every ten seconds, and each evaluation."""
 
     def __init__(self, steps: int | None = None, track: Callable[[Mapping[str, Any]], None] | None = None) -> None:
-        """Show progress over so many *steps*; also *track* the numbers of each, if something logs them."""
+        """Show progress over *steps* steps; pass the numbers of each step also to *track*, if given."""
         self._steps, self._track = steps, track
         self._shown = self._last = time.monotonic()
         self._spent = 0.0
@@ -110,7 +110,7 @@ def _line(text: str) -> None:
 
 
 def next_step(labels: "Labels", use: str) -> str:
-    """Advice on labels: *use* them, or first see to what is missing or was given up."""
+    """Return advice: *use* for finished labels, or how to complete missing or failed fine-tunes first."""
     if labels.growing:
         return "labels that you added are unfinished: run the same command again, and the commands of the other parts"
     if labels.complete:
@@ -185,7 +185,7 @@ def _state(labels: "Labels") -> str:
 
 
 def _given_up(labels: "Labels") -> str:
-    """Number of fine-tunes that were given up, and the reasons of the first."""
+    """Return the number of abandoned fine-tunes, and the reasons of the first."""
     found = labels.quarantined
     reasons = [f"{entry.place}: {_reason(str(entry.place), entry.reason)}" for entry in found[:MOST_REASONS]]
     more = [f"and {len(found) - MOST_REASONS:,} more"] if len(found) > MOST_REASONS else []
@@ -193,7 +193,7 @@ def _given_up(labels: "Labels") -> str:
 
 
 def _reason(task: str, told: str) -> str:
-    """Why a task was given up, without its own name at the front."""
+    """Return the reason why a task was abandoned, without the task's name at the front."""
     return told.removeprefix(f"{task}: ")
 
 
@@ -212,7 +212,7 @@ def print_training(result: "TrainingResult") -> None:
 
 
 def warmup_summary(warmup: "Warmup") -> dict[str, Any]:
-    """The JSON object that `airrep warmup --json` prints."""
+    """Return the JSON object that `airrep warmup --json` prints."""
     losses = warmup.loss_per_step
     return {
         "path": str(warmup.path),

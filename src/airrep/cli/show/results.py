@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def print_top(result: TopResult, wide: bool = False) -> None:
-    """Print what the queries have in common, and the ranking of each if they are few, or all is asked for."""
+    """Print what the queries have in common, and the ranking of each query if there are few or *wide* is set."""
     several = len(result) > 1
     order = order_in_words(result.least, (hit.score for hits in result for hit in hits))
     told = all(hit.deviations is not None for hits in result for hit in hits)
@@ -75,7 +75,7 @@ def _print_hits(hits: Hits, wide: bool) -> None:
 
 
 def print_groups(result: GroupResult, general: str = "", wide: bool = False) -> None:
-    """Print the groups, most helpful first; of the caution, what is not said in *general*."""
+    """Print the groups, most helpful first, and the part of the caution that is not in *general*."""
     each = shows_each(len(result.entries), wide, result.channels is not None)
     if len(result.entries) > 1:
         print_captioned(groups_table(result, result.entries))
@@ -103,7 +103,7 @@ def _print_first_to_drop(result: GroupResult) -> None:
 
 
 def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False) -> None:
-    """Print how each query's group score changes; of the caution, what is not said in *general*."""
+    """Print how each query's group score changes, and the part of the caution that is not in *general*."""
     named = f"{result.removal}: " if result.removal else ""
     print_lines(Text(f"{printable(named)}{result.removed:,} examples left out, {result.kept:,} kept"))
     each = shows_each(len(result.entries), wide, result.channels is not None)
@@ -121,7 +121,7 @@ def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False) -
 def _print_provenance(
     result: TopResult | GroupResult | WhatIfResult, general: str | None = None, *, told: bool = False
 ) -> None:
-    """Print how to read the scores. What is *general* about the method is told with the index, not each time."""
+    """Print how to read the scores, without the *general* caution, which is printed when the index is built."""
     origin = result.provenance
     units = f"deviations from the mean score of all examples; {origin.units}" if told else origin.units
     pool = f", {origin.pooling} pooling" if origin.pooling not in ("", "channels") else ""
@@ -133,7 +133,7 @@ def _print_provenance(
 
 
 def print_methods(methods: Iterable[Method | Refused]) -> None:
-    """Print what each method is, needs and costs; of those that cannot be used, why."""
+    """Print what each method is, needs and costs; for a method that cannot be used, print why."""
     console = out()
     for method in methods:
         if isinstance(method, Refused):
@@ -149,7 +149,7 @@ def print_methods(methods: Iterable[Method | Refused]) -> None:
 
 
 def print_options(method: Method) -> None:
-    """Print the settings of a method, for --set and --config."""
+    """Print the settings of a method, which --set takes."""
     out().print("\nsettings, for --set NAME=VALUE or --set FILE.yaml:", highlight=False)
     for name, default, text in method.options:
         out().print(f"  [bold]{name}[/] ({escape(str(default))})", highlight=False)
@@ -163,7 +163,7 @@ def print_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def size_of(manifest: Mapping[str, Any]) -> str:
-    """Number of an artifact's files, and their size in all."""
+    """Return the number of an artifact's files and their total size."""
     size = sum(entry["bytes"] for entry in manifest["files"].values())
     return f"{len(manifest['files'])}, {bytes_text(size)}"
 
@@ -204,7 +204,7 @@ def _index_fields(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def print_forecast(found: "Forecast", one: str, many: str, workers: int | None = None) -> None:
-    """Print what all examples will take, and what one of them takes.
+    """Print the cost forecast for all examples, and for one example.
 
     Args:
         found: the forecast.
