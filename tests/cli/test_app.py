@@ -167,6 +167,24 @@ def test_the_caution_about_a_method_is_told_once(run: Run) -> None:
     assert told in run("show", "runs/index").out
 
 
+def test_a_field_that_no_example_has_and_a_filter_that_drops_none_are_told(run: Run) -> None:
+    rows = [{"prompt": f"ask {row}", "response": f"say {row}", "origin": "forum"} for row in range(4)]
+    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert run("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf").status == 0
+    export = ("export", "runs/index", "--to", "csv", "--out", "kept.csv", "--where")
+    ran = run(*export, 'source != "forum"')
+    assert (ran.status, "no example has a source" in ran.err, Path("kept.csv").exists()) == (1, True, False)
+    ran = run(*export, 'origin != "forrum"')
+    assert (ran.status, "4 examples" in ran.err, 'no example fails the filter origin != "forrum"' in ran.err) == (
+        0,
+        1,
+        1,
+    )
+    assert "no example fails" not in run(*export, 'prompt != "ask 0"', "--replace").err
+    ran = run("group", "runs/index", "--prompt", "ask", "--response", "say 1", "--by", "source")
+    assert (ran.status, "no example has a source. Group by another field, such as origin" in ran.err) == (1, True)
+
+
 def test_typed_query(world: Run) -> None:
     ran = world("top", "runs/index", "--prompt", "question e 7", "--response", "answer 18", "-k", "1", "--json")
     assert json.loads(ran.out)["queries"][0]["hits"][0]["example"]["id"] == "e7"
@@ -420,7 +438,7 @@ def test_records_left_out_are_counted(run: Run) -> None:
     assert (ran.status, "train.jsonl:7" in ran.err) == (1, True)
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid")
     assert ran.status == 0
-    assert "1 records left out, the first: train.jsonl:7" in ran.err
+    assert "1 record left out, the first: train.jsonl:7" in ran.err
     Path("turns.jsonl").write_text(
         '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'
         '{"messages": [{"role": "assistant", "content": "b"}, {"role": "user", "content": "a"}]}\n'

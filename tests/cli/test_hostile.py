@@ -45,11 +45,11 @@ def test_files_of_groups_that_are_none(run: Run, text: str) -> None:
     assert (status, err.count("\n")) == (1, 1)
 
 
-def test_a_filter_that_nothing_fulfils_is_told_as_that(run: Run) -> None:
+def test_a_filter_on_a_field_that_no_example_has_is_told_as_that(run: Run) -> None:
     for command in (["top"],):
         status, _, err = run(command[0], "index", "q.jsonl", "--where", "source == 'none'", *command[1:])
         assert (status, err.count("\n")) == (1, 1)
-        assert "no example matches the filter" in err
+        assert "no example has a source" in err
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_labels_of_the_same_examples_cannot_judge(run):
 def test_flags_of_ray_are_refused_without_it(run):
     refused = run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "x", "--set", "gpus=1")
     assert refused.status == 1
-    assert "are only for Ray" in refused.err
+    assert "work only with Ray" in refused.err
 
 
 def test_adapt_refuses_a_budget_that_is_none(run):

@@ -57,7 +57,7 @@ def test_prove_takes_what_other_commands_write(run: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((), "0 options name the rows"),
+        ((), "no options name the rows"),
         (("--rows", "e1", "--where", "label == 'label 0'"), "2 options name the rows"),
         (("--rows", "e1,absent"), "has no example with id 'absent'"),
         (("--where", "year > 1990"), "60 rows are named, so 0 of 60 are left"),

@@ -132,7 +132,8 @@ def _tell_part(made: "IndexPart", corpus: "Corpus", out: Path) -> None:
 def _tell_built(built: "Index", corpus: "Corpus", out: Path, outcome: str) -> None:
     _tell_left_out(out, len(corpus) - len(built))
     note(f"{out}: {outcome}: {len(built):,} examples, {_kind(built.manifest)}; next: airrep top {out} QUERIES")
-    _tell_cautions(built.manifest, [corpus], out)
+    if outcome == "built":
+        _tell_cautions(built.manifest, [corpus], out)
     _tell_scripts(built.attributor.settings, corpus, out)
     if outcome == "built":
         _tell_long_prompts(built.attributor, corpus, out)
@@ -353,7 +354,8 @@ def export_command(
     with Meter("exporting") as meter:
         made = export_index(index, out, to, **how, progress=meter)
     dense = f", vectors of {made.width:,} numbers" if made.width else ""
-    note(f"{out}: {made.rows:,} examples, {len(made.columns)} columns{dense}")
+    kept = f"; no example fails the filter {where}" if where is not None and made.rows == len(index) else ""
+    note(f"{out}: {made.rows:,} example{'s' * (made.rows != 1)}, {len(made.columns)} columns{dense}{kept}")
     if made.guarded:
         formulas = f"{made.guarded:,} cells look like formulas, so each got a ' before it"
         note(f"{out}: {formulas}. --set exact=true leaves them as they are")

@@ -343,7 +343,8 @@ class ReadingOptions:
             note(f"{path}: {len(corpus.apart):,} files were skipped, the first: {corpus.apart[0]}")
         if corpus.skipped.count:
             note(
-                f"{path}: {corpus.skipped.count:,} records left out, the first: {_as_typed(corpus.skipped.messages[0])}"
+                f"{path}: {corpus.skipped.count:,} record{'s' * (corpus.skipped.count > 1)} left out, the first: "
+                f"{_as_typed(corpus.skipped.messages[0])}"
             )
         return corpus
 

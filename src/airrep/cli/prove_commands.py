@@ -57,8 +57,8 @@ class NamedRows:
         given = [one for one in (self.rows, self.file, self.where) if one]
         if len(given) != 1:
             raise ConfigError(
-                f"prove: {len(given)} options name the rows to test. Give exactly one of --rows ID, --where FILTER and "
-                "--from FILE, or --budget TIME to judge the whole index."
+                f"prove: {len(given) or 'no'} options name the rows to test. Give exactly one of --rows ID, --where "
+                "FILTER and --from FILE, or --budget TIME to judge the whole index."
             )
         return self.file or self.where or self._ids(index, self.rows or [])
 

@@ -33,6 +33,7 @@ TESTS: dict[str, Callable[[Any, Any], bool]] = {
 
 _KEYS_LISTED = 20
 _NO_PART = '{}: there is no field "{}" in any example. Check the name.'
+_NO_TEXT = "{}: no example has a {}. Compare another field{}"
 _MISSING = object()
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -78,9 +79,17 @@ class Comparisons:
         self.asked: dict[tuple[Field, frozenset[str]], Scalar] = {}
         self.known: set[Field] = set()
         """Fields that are keys in parts of the corpus outside these tables."""
+        self.texts: dict[Field, bool] = {}
+        """Columns of texts that are compared with a text: True if a row has one."""
+        self.keys: set[str] = set()
+        """Keys of the metadata, to be named where a column of texts is empty."""
 
     def check(self) -> None:
-        """Raise ConfigError for a part of an object that no row has, or a literal whose type its field never has."""
+        """Raise ConfigError for a field that no row has, or a literal whose type its field never has."""
+        for field, some in self.texts.items():
+            if not some:
+                listed = f", such as {', '.join(sorted(self.keys)[:_KEYS_LISTED])}" if self.keys else ""
+                raise ConfigError(_NO_TEXT.format(field.where, field.name, listed))
         for field, held in self.held.items():
             may_be_part = len(field.path) > 1 if field.path else "." in field.name
             if may_be_part and not held and field not in self.known:
@@ -100,7 +109,8 @@ def read_fields(
     """Return each field's :data:`Column`; ConfigError for one that is in no row and not in *known* (metadata keys)."""
     wanted, known = list(fields), frozenset(known)
     compared.known.update(one for one in wanted if len(one.path) < 2 and (one.path or (one.name,))[0] in known)
-    columns = {field: _text_column(table[field.name], field) for field in wanted if not field.nested}
+    compared.keys.update(known)
+    columns = {field: _text_column(table[field.name], field, compared) for field in wanted if not field.nested}
     nested = [field for field in wanted if field.nested]
     if nested:
         records, codes = _distinct(table["metadata"])
@@ -230,7 +240,7 @@ def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iter
             raise ConfigError(f"{wrong}. {meant}" if meant else wrong)
 
 
-def _text_column(column: Any, field: Field) -> Column:
+def _text_column(column: Any, field: Field, compared: Comparisons) -> Column:
     """Return the :data:`Column` of a column of texts, which compare by code point; null is None."""
 
     def text(literal: Scalar) -> str:
@@ -240,6 +250,8 @@ def _text_column(column: Any, field: Field) -> Column:
                 f'"{literal}"'
             )
         check_unicode(f"{field.where}: the text", literal)
+        if len(column):
+            compared.texts[field] = column.null_count < len(column) or compared.texts.get(field, False)
         return literal
 
     def ask(test: str, literal: Any) -> Mask:

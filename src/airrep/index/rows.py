@@ -341,7 +341,15 @@ class IndexRows:
     def groups(self, groups: GroupsLike) -> Groups:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
         if isinstance(groups, str):
-            return Groups.from_labels(self._labels(groups), keep=self.live)
+            labels = self._labels(groups)
+            if (
+                groups in ("label", "source")
+                and isinstance(labels, pa.ChunkedArray)
+                and labels.null_count == len(labels)
+            ):
+                others = f", such as {', '.join(self.fields)}" if self.fields else ""
+                raise ConfigError(f"{self.path}: no example has a {groups}. Group by another field{others}.")
+            return Groups.from_labels(labels, keep=self.live)
         if not isinstance(groups, Iterable | Groups):
             raise ConfigError(f"groups is {groups!r}; it must be a field, such as 'source', or lists of examples.")
         if not isinstance(groups, Groups):

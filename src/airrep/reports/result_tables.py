@@ -146,7 +146,8 @@ def changes_table(
         head = Cell(short(entry.query.id, NAME), short_prompt(entry.query.prompt, 60), link=place(entry.query.id))
         lines.append(Line(head, (*numbers, *parts)))
     columns = ("Query", "Change", "Before", "After", *(f"of which {short(name, 40)}" for name in names))
-    return Table("", columns, tuple(lines), changes_text(entries, contrast=is_contrast(result)))
+    most = f" Shown: the {OVERVIEW_ROWS} that change most." if len(entries) > OVERVIEW_ROWS else ""
+    return Table("", columns, tuple(lines), changes_text(entries, contrast=is_contrast(result)) + most)
 
 
 def changes_text(entries: Sequence[QueryChange], *, contrast: bool) -> str:
@@ -161,11 +162,10 @@ def changes_text(entries: Sequence[QueryChange], *, contrast: bool) -> str:
         return f"The group score of the training data{less} {way}."
     mean = Scale.over(changes).show(sum(changes) / max(1, len(changes)))
     below, above = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
-    most = f" Shown: the {OVERVIEW_ROWS} that change most." if len(changes) > OVERVIEW_ROWS else ""
     told = (
         f"Mean change of the score over {len(changes):,} queries: {mean}. The score falls for {below:,} (what was left"
     )
-    return f"{told} out had been {helping}) and rises for {above:,}.{most}"
+    return f"{told} out had been {helping}) and rises for {above:,}."
 
 
 def shares_tables(hits: Sequence[Hit]) -> list[Table]:

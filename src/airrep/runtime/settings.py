@@ -136,6 +136,8 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     own = problem["type"] == "value_error"  # from airrep's own checks; pydantic's messages begin with a capital letter
     reason = problem["msg"].removeprefix("Value error, ") if own else problem["msg"].lower()
     known = re.findall("'([^']*)'", problem["ctx"]["expected"]) if problem["type"] == "literal_error" else []
+    if own and ". " in reason:  # it says what to do
+        return f"{value}{reason.removesuffix('.')}."
     return f"{value}{reason}. {near(problem['input'], known, 'Correct the value.')}"
 
 

@@ -57,8 +57,9 @@ def _tell_usage(error: Any) -> None:
     command = PROGRAM if error.ctx is None else error.ctx.command_path
     where = command.removeprefix(PROGRAM).strip()
     told = _instead(error) or error.format_message()
-    text = " ".join(told.split()).removesuffix(".")
-    note(f"{PROGRAM}: error: {where}{': ' if where else ''}{text}. See: {command} --help")
+    text = " ".join(told.split())
+    text += "" if text.endswith((".", "?")) else "."
+    note(f"{PROGRAM}: error: {where}{': ' if where else ''}{text} See: {command} --help")
 
 
 def _instead(error: Any) -> str | None:
@@ -226,7 +227,7 @@ Stands out. The closest example teaches this answer 51 % as strongly as an exact
         """$ airrep what-if runs/index queries.jsonl --remove 'source == "gsm8k"'
 without source == "gsm8k": 400 examples left out, 1,600 kept
 Mean change of the score over 50 queries: −0.132. The score falls for 17 (what was left out had
-been teaching the answer) and rises for 33. Shown: the 20 that change most.""",
+been teaching the answer) and rises for 33.""",
     ),
     "select": Short(
         "count out better where by",

@@ -191,9 +191,9 @@ def object_rows(data: Any) -> Iterable[Any]:
     return chain.from_iterable(map(table_rows, _arrow(data).iter(BATCH_ROWS)))
 
 
-def _datasets() -> Any:
-    """Import the package ``datasets``."""
-    need("reading a Hugging Face dataset", "datasets", "datasets")
+def _datasets(reading: str) -> Any:
+    """Import the package ``datasets`` for *reading* something, which an error message names."""
+    need(reading, "datasets", "datasets")
     return importlib.import_module("datasets")
 
 
@@ -206,7 +206,9 @@ def open_saved(folder: Path, split: str | None = None) -> RecordSource:
     if splits is not None and chosen not in splits:
         raise DataError(f"{folder}: has no split {chosen!r}; it has {', '.join(splits)}. Choose one with split")
     try:
-        dataset = _datasets().load_from_disk(str(folder if splits is None else folder / chosen))
+        dataset = _datasets(f"reading the saved dataset {folder}").load_from_disk(
+            str(folder if splits is None else folder / chosen)
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{folder}: cannot be read as a saved dataset ({error}). It may be incomplete: save or copy it again"
@@ -231,7 +233,9 @@ def open_hub(name: str, config: str | None = None, split: str | None = None) -> 
     """Return the rows of one split of a dataset on the Hub, by default "train"."""
     chosen = split or "train"
     try:
-        dataset = _datasets().load_dataset(name, config, split=chosen)
+        dataset = _datasets(
+            f"{name}: is not a file or folder here, and reading it from the Hugging Face Hub"
+        ).load_dataset(name, config, split=chosen)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         which = f"split {chosen!r}" if config is None else f"split {chosen!r} of config {config!r}"

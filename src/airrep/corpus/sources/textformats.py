@@ -142,7 +142,7 @@ def _parse_line(line: bytes) -> object:
 def _reason(error: ValueError | RecursionError) -> str:
     """Return why a text is not JSON, with a position counted in the text itself."""
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos + 1}"
+        return f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
