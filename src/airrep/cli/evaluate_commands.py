@@ -224,8 +224,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of the queries that says which training examples taught each query. It holds the ids of these examples, "
-        "or a value that they have in their own field of that name.",
+        "Field of the queries that says which training examples taught the answer: their ids, or a value that the field "
+        "of the same name has in these examples.",
     ] = None
     selecting: Annotated[
         str | None,

@@ -48,8 +48,8 @@ class SamplingSettings(Settings):
     instances: int = Field(default=100, ge=1)
     """Number of instances (each has its own training examples, queries and subsets); fewer if the data are too few."""
     train_count: int | None = Field(default=100_000, ge=2)
-    """Number of examples that each instance draws subsets from; fewer if the data are too few. None takes every example
-    that may be drawn."""
+    """Number of training examples in the pool of each instance, from which its subsets are drawn; fewer if the data are
+    too few. None takes every example that may be drawn."""
     query_count: int | None = Field(default=10_000, ge=1)
     """Number of queries of each instance; fewer if the data are too few. None takes every one that may be drawn."""
     subsets: int = Field(default=100, ge=2)

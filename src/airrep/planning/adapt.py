@@ -143,7 +143,7 @@ class Adaptation:
         try:
             warm_up(pool, folder, self.lm, self.tuning, count=size, seed=self.seed)
         except TrainingError as error:
-            self.tell(f"gradients of a fine-tuned LM are left out: {error}")
+            self.tell(f"the recipe goes on without gradients after a short fine-tune, which failed: {error}")
             return []
         found = self._readable(ChannelsSettings(lm=self.lm.lm, warmed=str(folder)).channels[-1], pool)
         return [] if found is None else [found]

@@ -174,7 +174,7 @@ def tokenizer_file(name: str, beside: tuple[str, ...] = ()) -> Path:
     if not local and path.is_absolute():
         raise ConfigError(
             f"tokenizer {name}: the folder does not exist. If the LM has moved, give its new folder: {NEW_PLACE}. To "
-            "count its tokens only, use --set tokenizer=FOLDER."
+            "count tokens without the LM, give a folder with its tokenizer: --set tokenizer=FOLDER."
         )
     folder = _folder_of(settled(path), name) if local else download("tokenizer", name, (TOKENIZER, *beside), instead)
     if not (folder / TOKENIZER).is_file():
