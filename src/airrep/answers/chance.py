@@ -32,7 +32,7 @@ TEXTS = Path(__file__).parents[1] / "data" / "outside.jsonl"
 STANDS_OUT, WEAK = 0.01, 0.05
 """Chances below which an example stands out, or is at least weak evidence."""
 COUNTED, ALIKE = 100, 0.7
-"""Count at most the first number of examples whose share is at least the second number times the greatest share."""
+"""COUNTED: most examples that are counted. ALIKE: one counts if its share is at least this part of the greatest."""
 MANY = 10
 """This many examples with similar shares are a pattern of the data."""
 LEAST_SHARE = 1e-3

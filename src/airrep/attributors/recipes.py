@@ -53,7 +53,7 @@ class Channel(Settings):
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Temperature of attention: the larger, the flatter."""
     weight: float = Field(default=1.0, ge=0, le=LARGEST_WEIGHT, allow_inf_nan=False)
-    """Factor on the channel's group scores; 0 leaves the channel out."""
+    """Factor on the channel's scores, of examples and of groups; 0 leaves the channel out."""
     relative: bool = False
     """Scale the channel's scores, for each query, to the size of the sum of the channels that are not relative, so that
     one weight suits LMs whose gradients differ in size. The scores are also multiplied by 1 − ρ, where ρ is their

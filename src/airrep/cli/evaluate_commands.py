@@ -224,8 +224,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of the queries that says which training examples taught the answer: their ids, or a value that the field "
-        "of the same name has in these examples.",
+        "Field of the queries that says which training examples taught the answer: their ids, or a value that the "
+        "field of the same name has in these examples.",
     ] = None
     selecting: Annotated[
         str | None,

@@ -30,8 +30,8 @@ from airrep.runtime.stage import Stage
 _log = logging.getLogger(__name__)
 
 SHARD_ROWS, LARGEST, SHARDS = 4096, 32768, 12
-"""Least and greatest number of examples in a shard, and fewest shards of an index between them. Many small shards slow
-queries down, while an interruption loses at most one shard of work."""
+"""Least and greatest number of examples in a shard; between them, an index has at least this many shards. Many small
+shards slow queries down, while an interruption loses at most one shard of work."""
 
 
 def build_index(

@@ -236,7 +236,7 @@ def write_shards(
     progress: OnProgress | None = None,
     engine: Engine | None = None,
 ) -> list[str]:
-    """Write the shards of a corpus that are not there yet; return the names of all shards, in order.
+    """Write the shards of a corpus that are missing or damaged; return the names of all shards, in order.
 
     *fingerprint* is that of the attributor that made the index, in case its channel weights changed since. *first* is
     the row number of the first example, *fill* the size of the first shard, *shard_rows* the size of the others.

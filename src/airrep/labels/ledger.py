@@ -163,7 +163,9 @@ def holding(folder: Path, part: Share) -> Iterator[None]:
         "Wait until it has finished, or give each process its own --part."
     )
     with ExitStack() as held:
-        with waiting_lock(folder):  # looking for other shares takes locks, which must not be seen as work
+        with waiting_lock(
+            folder
+        ):  # the check takes other parts' locks, which a process that starts now would take for work
             held.enter_context(locked(folder, f"{LOCK}-{part.name}", busy))
             _refuse_other_shares(folder, part)
         yield

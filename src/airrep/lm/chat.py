@@ -87,7 +87,8 @@ class Chat:
     """Renders and tokenises examples for one LM, as its trainer does.
 
     The LM's chat template renders the messages of an example with and without the answer. All tokens from the first one
-    in which the two texts differ are learnt, as in trl's ``SFTTrainer``. An example without a prompt, or of a ``form``
+    in which the two texts differ are learnt, as in trl's ``SFTTrainer``, unless the example's chat says ``learn``: ``all``
+    (every token) or ``words`` (the answer and its end token). An example without a prompt, or of a ``form``
     that needs no template, is plain text. It gets a begin-of-text token, if the tokenizer adds one, and an end-of-text
     token, unless the text has its own; a text of form ``"bare"`` gets neither.
 

@@ -191,7 +191,7 @@ class Asked(ABC):
         return float(np.abs(out).max(initial=0)), 0.0
 
     def exact(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """Compute the part of pairs' scores that :attr:`BoundedScores.known` lacks: float64 sums in a fixed order."""
+        """Compute each pair's score without its part :attr:`BoundedScores.known`: float64 sums in a fixed order."""
         raise NotImplementedError
 
     def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -398,7 +398,7 @@ def joined(asked: Sequence[Asked]) -> Asked | None:
 
 
 def even_pairs(asked: Asked) -> Asked:
-    """Give each pair of an answer and its better answer, which follow the answers, equal channel weights.
+    """Give an answer and its better answer equal channel weights; *asked* has all answers, then all better answers.
 
     A relative channel has a weight of its own for each query. For two answers to one prompt the weights can differ by
     half or more, so that what the answers share does not cancel. Each pair gets the geometric mean of its two weights.

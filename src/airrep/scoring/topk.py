@@ -151,7 +151,7 @@ class _Candidates(NamedTuple):
     score: np.ndarray
     error: np.ndarray
     known: np.ndarray
-    """The part of the score that is exact already, from sparse features."""
+    """The part of the score that is exact already, from channels whose scores are final."""
 
     def where(self, chosen: np.ndarray) -> "_Candidates":
         return _Candidates(*(column[chosen] for column in self))

@@ -14,7 +14,8 @@ from airrep.shapes import Float, Float64
 DENSE = 512
 """Largest width of a matrix that is decomposed as a whole to find a few of its eigenvectors."""
 NOISE, BORDER = 1e-6, 1e-3
-"""Share of the largest eigenvalue below which one may be rounding; share of the cut over which directions fade."""
+"""NOISE: an eigenvalue below this part of the largest may be rounding. BORDER: directions fade over this part of the
+cut."""
 
 Matrix = Float[np.ndarray, "a b"]
 

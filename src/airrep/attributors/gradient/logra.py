@@ -25,7 +25,8 @@ from airrep.scoring.pooling import Pool
 from airrep.shapes import Float
 
 FORM = 3
-"""Version of the learnt arrays: 1 sketched in the eigenbasis, whose signs are free; 2 held whole covariances."""
+"""Version of the learnt arrays. Form 1 was sketched in the eigenbasis, whose signs are arbitrary; form 2 held whole
+covariances; form 3 holds what :meth:`LograAttributor.fit` learns now."""
 
 
 class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):

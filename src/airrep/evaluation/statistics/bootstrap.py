@@ -253,8 +253,9 @@ def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
     """Estimate the variance of a value whose queries and subsets are both samples; draws are ``(resamples,)``.
 
     Drawing both axes counts what belongs to single cells (a query with a subset) three times: with
-    V_both = V_q + V_m + V_cell, the variance of the measurement is V_q + V_m - V_cell (two-way clustering); V_q is
-    raised by q / (q - 1), V_m by m / (m - 1). NaN where nothing could be drawn.
+    V_both = V_q + V_m + V_cell, the variance of the measurement is V_q + V_m - V_cell (two-way clustering). V_q and V_m
+    are the variances when only queries, or only subsets, are drawn; V_q is raised by q / (q - 1), V_m by m / (m - 1).
+    NaN where nothing could be drawn.
     """
     known = ~np.isnan(np.stack(draws)).any(axis=0)
     if not known.any():
