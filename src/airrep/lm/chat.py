@@ -88,9 +88,9 @@ class Chat:
 
     The LM's chat template renders the messages of an example with and without the answer. All tokens from the first one
     in which the two texts differ are learnt, as in trl's ``SFTTrainer``, unless the example's chat sets ``learn`` to
-    ``all`` (every token) or ``words`` (the answer and its end token). An example without a prompt, or of a ``form`` that
-    needs no template, is plain text. It gets a begin-of-text token, if the tokenizer adds one, and an end-of-text token,
-    unless the text has its own; a text of form ``"bare"`` gets neither.
+    ``all`` (every token) or ``words`` (the answer and its end token). An example without a prompt, or of a ``form``
+    that needs no template, is plain text. It gets a begin-of-text token, if the tokenizer adds one, and an end-of-text
+    token, unless the text has its own; a text of form ``"bare"`` gets neither.
 
     A document longer than *max_tokens* is cut: *cut* is ``"prompt"`` (at the prompt's front), ``"end"``, or
     ``"shares"`` (at the ends of prompt and response); ``"drop"`` refuses it. For *template* see :class:`LmSettings`.
