@@ -12,6 +12,11 @@ from airrep.errors import ConfigError
 
 app = typer.Typer()
 
+NEAR_BY_HELP = (
+    "Sentence encoder that measures how similar texts are: 'static' (fast), 'default' (a transformer), a folder or a "
+    "Hub id."
+)
+
 
 @app.command("clean")
 def clean_command(
@@ -40,13 +45,7 @@ def clean_command(
         list[str] | None,
         Setting("Kinds of findings that --lists writes to drop.jsonl, such as duplicate,label. Default: all."),
     ] = None,
-    near_by: Annotated[
-        str,
-        Setting(
-            "Sentence encoder that measures how similar texts are: 'static' (fast), 'default' (a transformer), a "
-            "folder or a Hub id."
-        ),
-    ] = "static",
+    near_by: Annotated[str, Setting(NEAR_BY_HELP)] = "static",
     *,
     settings: options.ChangedOption,
 ) -> None:

@@ -78,11 +78,8 @@ def take_records(
             yield without_missing(record)
     wanted.check_found(source.name)
     if partly:
-        told = (
-            f"{source.name}: {partly:,} of the records that were taken also hold turns or answers that are not in "
-            f"{wanted.name}."
-        )
-        caution(_log, told)
+        more = f"{partly:,} of the records that were taken also hold turns or answers that are not in {wanted.name}."
+        caution(_log, f"{source.name}: {more}")
 
 
 class _Wanted:

@@ -348,8 +348,7 @@ def select(
         queries: examples that the picked data should help with.
         count: how many examples to pick; if None, as many as fit into the budget *tokens*.
         better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`. Then examples rank first that
-            teach them; examples that teach a worse answer most are left out
-            (:func:`airrep.scoring.contrast.without_worse`).
+            teach them; :func:`airrep.scoring.contrast.without_worse` leaves out those that teach a worse answer most.
         where: a filter; only examples that match it are ranked.
         drop_duplicates: of examples with equal texts, rank only the first.
         diversity: λ, 0 or more and below 1.
