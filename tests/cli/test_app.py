@@ -181,8 +181,12 @@ def test_a_field_that_no_example_has_and_a_filter_that_drops_none_are_told(run: 
         1,
     )
     assert "no example fails" not in run(*export, 'prompt != "ask 0"', "--replace").err
+    ran = run(
+        "select", "runs/index", "train.jsonl", "--count", "2", "--by", "source", "--most", "1", "--out", "s.jsonl"
+    )
+    assert (ran.status, "no example has a source" in ran.err, Path("s.jsonl").exists()) == (1, True, False)
     ran = run("group", "runs/index", "--prompt", "ask", "--response", "say 1", "--by", "source")
-    assert (ran.status, "no example has a source. Group by another field, such as origin" in ran.err) == (1, True)
+    assert (ran.status, "no example has a source. Name another field, such as origin" in ran.err) == (1, True)
 
 
 def test_typed_query(world: Run) -> None:
@@ -376,7 +380,7 @@ def test_show_names_the_recipe_and_answers_are_sums_of_channels(run: Run) -> Non
         assert run("index", "train.jsonl", "--recipe", recipe, "--out", "i", "--replace").status == 0
         answers = [run("top", "i", "q.jsonl"), run("group", "i", "q.jsonl", "--by", "label")]
         for ran in (*answers, run("what-if", "i", "q.jsonl", "--remove", "id == 'e1'")):
-            assert "sum of channels, index " in " ".join(ran.out.split()), ran.out + ran.err
+            assert "sum over the recipe's methods, index " in " ".join(ran.out.split()), ran.out + ran.err
         assert told in " ".join(run("show", "i").out.split())
 
 

@@ -224,7 +224,7 @@ def select_command(
     selection, how = picking.pick(opened, asked, better)
     if out is not None:
         selection.save(out, replace=replace)
-        note(f"{out}: {len(selection):,} examples, {how}")
+        note(f"{out}: {len(selection):,} example{'s' * (len(selection) != 1)}, {how}")
         options.tell_records(opened, (one.example.prompt for one in selection), out)
     if as_json:
         print_json(selection.to_dict())

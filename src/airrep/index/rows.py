@@ -341,15 +341,8 @@ class IndexRows:
     def groups(self, groups: GroupsLike) -> Groups:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
         if isinstance(groups, str):
-            labels = self._labels(groups)
-            if (
-                groups in ("label", "source")
-                and isinstance(labels, pa.ChunkedArray)
-                and labels.null_count == len(labels)
-            ):
-                others = f", such as {', '.join(self.fields)}" if self.fields else ""
-                raise ConfigError(f"{self.path}: no example has a {groups}. Group by another field{others}.")
-            return Groups.from_labels(labels, keep=self.live)
+            self.check_some(groups)
+            return Groups.from_labels(self._labels(groups), keep=self.live)
         if not isinstance(groups, Iterable | Groups):
             raise ConfigError(f"groups is {groups!r}; it must be a field, such as 'source', or lists of examples.")
         if not isinstance(groups, Groups):
@@ -429,6 +422,14 @@ class IndexRows:
             raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. {meant}")
         tables = (shard.examples.table for shard in self.shards)
         return field_values(tables, field, self.fields, quoted=quoted)
+
+    def check_some(self, field: str) -> None:
+        """Raise ConfigError if *field* is ``label`` or ``source`` and no example has one."""
+        if field in ("label", "source"):
+            columns = [shard.examples.table[field] for shard in self.shards]
+            if all(column.null_count == len(column) for column in columns):
+                others = f", such as {', '.join(self.fields)}" if self.fields else ""
+                raise ConfigError(f"{self.path}: no example has a {field}. Name another field{others}.")
 
     def _labels(self, field: str) -> "list[str | None] | pa.ChunkedArray[Any]":
         """Return one field of every row; text columns stay memory maps. Values of different types are kept apart."""

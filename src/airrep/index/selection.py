@@ -401,6 +401,8 @@ class _Picking:
     ) -> tuple[Pick, ...]:
         """Pick diverse rows within quotas and a budget; features of *channels* are compared."""
         index = self.index
+        if by is not None:
+            index.check_some(by)
         every = index.values(by, quoted=True) if by is not None else [None] * index.rows
         allowed = _allowed(limits, by, every, self.keep, count)
         chooser = Chooser(

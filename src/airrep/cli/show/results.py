@@ -27,7 +27,7 @@ from airrep.cli.show.hits import (
 )
 from airrep.index.results.hits import Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
-from airrep.index.results.result import ZERO, order_in_words
+from airrep.index.results.result import ZERO, Provenance, order_in_words
 from airrep.reports.result_tables import changes_table, changes_text, groups_table, rank_groups
 from airrep.reports.tables import bytes_text, seconds_text, short, signed
 from airrep.runtime.remote.places import shown
@@ -123,10 +123,13 @@ def _print_provenance(
 ) -> None:
     """Print how to read the scores, without the *general* caution, which is printed when the index is built."""
     origin = result.provenance
-    units = f"deviations from the mean score of all examples; {origin.units}" if told else origin.units
+    units = (
+        "" if origin.units == Provenance.units else f"; {origin.units}"
+    )  # the usual ones say nothing to most readers
+    units = f"; deviations from the mean score of all examples{units}" if told else units
     pool = f", {origin.pooling} pooling" if origin.pooling not in ("", "channels") else ""
-    method = "sum of channels" if origin.method == "channels" else f"method {origin.method}"
-    remark(f"{origin.sign}; {units}{pool}; {method}, index {origin.index[:12]}")
+    method = "sum over the recipe's methods" if origin.method == "channels" else f"method {origin.method}"
+    remark(f"{origin.sign}{units}{pool}; {method}, index {origin.index[:12]}")
     caution = "" if general is None else origin.caution.removeprefix(general).strip()
     if caution:
         remark(caution)
