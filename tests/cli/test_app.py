@@ -787,12 +787,13 @@ def test_out_is_checked_before_the_work(world: Run) -> None:
 
 
 def test_a_reader_that_stops_early_ends_the_command_quietly(world: Run) -> None:
-    asked = f"{sys.executable} -m airrep.cli.app top runs/index queries.jsonl -k 30"
+    write("many.jsonl", make_corpus(60, "q"))  # more output than a pipe holds, so that the command meets its closed end
+    asked = f"{sys.executable} -m airrep.cli.app top runs/index many.jsonl -k 30 --wide"
     for more, reader in (("", "head -1"), ("", "true"), ("--json", "true")):
         command = f"{asked} {more} | {reader}; echo ${{PIPESTATUS[0]}} >&2"
         ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-        assert ended.stderr == "1\n"
-        assert ("4 queries" in ended.stdout) == (reader == "head -1")
+        assert ended.stderr == "1\n", ended
+        assert ("60 queries" in ended.stdout) == (reader == "head -1")
 
 
 def test_a_lost_worker_s_pipe_does_not_end_the_command() -> None:
