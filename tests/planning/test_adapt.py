@@ -115,9 +115,14 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(parts, tmp_path, monkeypatc
     assert not (tmp_path / "out").exists()
 
 
-def test_a_budget_that_is_too_small_is_refused_before_any_work(parts, tmp_path):
+def test_a_budget_that_is_too_small_is_refused_before_any_work(parts, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"data: 90 examples are too few"):
         Adaptation(WORDED, out=tmp_path / "out", **parts).run(3600.0)
+    monkeypatch.setattr("airrep.lm.model.TargetLM.fine_tune", None)
+    monkeypatch.setattr(Adaptation, "_usable", None)
+    with pytest.raises(ConfigError, match=r"budget: only 0 seconds .* at least \d+ minutes"):
+        Adaptation(make_corpus(300), out=tmp_path / "other", **parts).run(0.001)
+    assert not (tmp_path / "other" / "plan.json").exists()
 
 
 def test_examples_that_the_lm_cannot_read_are_left_out_and_counted(parts, tmp_path):
