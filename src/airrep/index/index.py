@@ -438,7 +438,7 @@ class Index(EditableIndex):
 
     def _rows_kept(self, remove: RowsLike | None, keep: RowsLike | None) -> Rows:
         if (remove is None) == (keep is None):
-            raise ConfigError("what_if: pass either remove or keep.")
+            raise ConfigError("what_if: pass exactly one of the arguments remove=... and keep=...")
         mask = np.zeros(self.rows, dtype=bool)
         for rows in (remove, keep):
             if rows is not None:
