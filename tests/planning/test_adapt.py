@@ -74,7 +74,7 @@ def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, t
     monkeypatch.setattr("airrep.training.linear.recipe._Member", None)  # all is there, wherever it is told from
     assert Adaptation(WORDED, out=Path("out"), **parts).run(WEIGHING).report == made.report
     (said,) = (line for line in told if line.startswith("fine-tuning the LM on 4 examples"))
-    assert said.endswith(f"{tmp_path / 'out' / 'warm'} keeps this LM")
+    assert said.endswith(f"the fine-tuned LM is saved in {tmp_path / 'out' / 'warm'}")
     warm = open_warmup(tmp_path / "out" / "warm")
     weigh, last = Labels(tmp_path / "out" / "judge" / "labels").instances(WORDED)
     assert warm is not None
@@ -100,7 +100,7 @@ def test_examples_with_the_same_prompt_are_on_one_side():
 
 
 def test_too_few_examples_for_a_plan_are_refused():
-    with pytest.raises(ConfigError, match=r"are left to judge on, and \d+ are needed"):
+    with pytest.raises(ConfigError, match=r"\d+ examples are needed to judge on, but only \d+ are left"):
         split(make_corpus(40), PLAN, seed=0)
 
 
@@ -142,7 +142,9 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
     judged = Labels(tmp_path / "out" / "judge" / "labels")
     assert judged.plan.query_fingerprint == asked.take(range(4)).fingerprint  # each text once
     assert judged.plan.query_rows(0).tolist() == [0, 1, 2, 3]
-    assert "the result is judged on 4 of your queries; weights are learnt on rows of your data" in told
+    assert (
+        "the result is judged on 4 of your queries; the weights of its methods are learnt on rows of your data" in told
+    )
     assert "1 examples are left out, because they are also queries" in told
     assert made.report["held_out"] == ["judge 0"]
     assert made.report["sentence"].endswith(f"This holds for fine-tunes with {parts['tuning'].summary}.")

@@ -139,11 +139,14 @@ class Adaptation:
         """Return the channel of gradients after a fine-tune on a random subset; none if *members* have no gradients."""
         if not any(one.method == "logra" for one in members):
             return []
-        self.tell(f"fine-tuning the LM on {size:,} examples, to use gradients before and after; {folder} keeps this LM")
+        self.tell(
+            f"fine-tuning the LM on {size:,} examples, to use gradients before and after this fine-tune; the "
+            f"fine-tuned LM is saved in {folder}"
+        )
         try:
             warm_up(pool, folder, self.lm, self.tuning, count=size, seed=self.seed)
         except TrainingError as error:
-            self.tell(f"the recipe goes on without gradients after a short fine-tune, which failed: {error}")
+            self.tell(f"the short fine-tune failed, so the recipe uses no gradients of the fine-tuned LM: {error}")
             return []
         found = self._readable(ChannelsSettings(lm=self.lm.lm, warmed=str(folder)).channels[-1], pool)
         return [] if found is None else [found]
@@ -200,7 +203,10 @@ class Adaptation:
             raise ConfigError("queries: the LM cannot read any of them. Give other queries.")
         drawn = min(len(found), plan.held_out_queries)
         few = "" if drawn == len(found) else f", drawn at random from {len(found):,}"
-        self.tell(f"the result is judged on {drawn:,} of your queries{few}; weights are learnt on rows of your data")
+        self.tell(
+            f"the result is judged on {drawn:,} of your queries{few}; the weights of its methods are learnt on rows of "
+            "your data"
+        )
         return found
 
     def _held_out(
@@ -345,8 +351,8 @@ def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
     needed = 2 * (plan.held_out_pool + plan.held_out_queries)
     if len(rest) < needed:
         raise ConfigError(
-            f"data: {len(rest):,} examples are left to judge on, and {needed:,} are needed, since too many share a "
-            "prompt. Remove repeated prompts, or give more examples."
+            f"data: {needed:,} examples are needed to judge on, but only {len(rest):,} are left, because examples with "
+            "the same prompt stay together. Remove repeated prompts, or give more examples."
         )
     return learn, rest
 

@@ -449,8 +449,8 @@ class _Judging:
         self._check_scores(asked, train, chosen)
         hours = hours_line(chosen.subsets, chosen.seconds, measured="on a few examples")
         self.tell(
-            f"{chosen.subsets:,} random subsets, each of {chosen.size:,} of {chosen.pool:,} examples; losses are "
-            f"measured on {len(queries):,} texts; {hours}; results are kept in {self.out}"
+            f"{chosen.subsets:,} random subsets of {chosen.size:,} examples each, drawn from {chosen.pool:,}; losses "
+            f"are measured on {len(queries):,} texts; {hours}; results are kept in {self.out}"
         )
         plan = sample(train, folder, chosen.sampling(self.seed), queries)
         if chosen.gradients:
