@@ -282,7 +282,7 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
     ("flags", "message"),
     [
         (("--pool", "max"), "--pool max: does not exist; expected one of sum, mean, diminishing, attention, "),
-        (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants only for order-1 and order-2"),
+        (("--pool", "order-3-paper"), "pool 'order-3-paper': the ending -paper"),
         (("--pool", "mean:0.2"), "temperature 0.2: pool mean has no temperature"),
         (("--pool", "attention:warm"), "--pool attention:warm: the temperature 'warm' is not a number"),
     ],

@@ -366,7 +366,7 @@ class Index(EditableIndex):
         """
         wanted = by if groups is None else groups
         if wanted is None or (groups is not None and by is not None):
-            raise ConfigError("group_scores: pass either groups or by.")
+            raise ConfigError("group_scores: pass exactly one of the arguments groups=... and by=...")
         chosen = self.attributor.pooling(pool, temperature)
         members, question = self.groups(wanted), self.question(queries, better)
         found = by_channel(self.ask(question, progress), members, chosen, self.method, examples=len(self))
@@ -438,7 +438,7 @@ class Index(EditableIndex):
 
     def _rows_kept(self, remove: RowsLike | None, keep: RowsLike | None) -> Rows:
         if (remove is None) == (keep is None):
-            raise ConfigError("what_if: pass either remove or keep.")
+            raise ConfigError("what_if: pass exactly one of the arguments remove=... and keep=...")
         mask = np.zeros(self.rows, dtype=bool)
         for rows in (remove, keep):
             if rows is not None:
@@ -529,7 +529,7 @@ def _state_named(attributor: Attributor, name: str) -> Iterator[None]:
         titles = [channel.title for channel in attributor.channels]
         if int(number) >= len(titles):
             raise
-        raise ArtifactError(f"{error} The file holds what channel '{titles[int(number)]}' learnt.") from error
+        raise ArtifactError(f"{error} The file belongs to channel (method) '{titles[int(number)]}'.") from error
 
 
 class IndexKept:

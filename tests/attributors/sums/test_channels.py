@@ -649,7 +649,7 @@ def test_an_index_whose_lm_after_a_warm_up_moved_is_appended_to(
     more = tmp_path / "more.jsonl"
     more.write_text('{"id": "m", "prompt": "k", "response": "a dog and a cat"}\n')
     assert call("append", str(built.path), str(more)) == 1
-    assert "set warmed in the same way" in capsys.readouterr().err
+    assert "--set warmed=FOLDER" in capsys.readouterr().err
     assert call("append", str(built.path), str(more), "--set", f"warmed={tmp_path / 'moved'}") == 0
     assert "1 examples added" in capsys.readouterr().err
     assert call("append", str(built.path), str(more), "--recipe", "kind") != 0

@@ -234,7 +234,7 @@ def _folder(name: str, trusted: bool) -> Path:
         kind = "this is a file" if path.exists() else "there is no such folder"
         raise ConfigError(
             f"lm {name}: {kind}. Give a folder, or owner/name on the Hugging Face Hub. If the folder has moved, say "
-            f"where it is: {NEW_PLACE}. For the LM after a warm-up, set warmed in the same way."
+            f"where it is: {NEW_PLACE}. For an LM that `airrep warmup` wrote: --set warmed=FOLDER."
         )
     wanted = (*_WANTED, CODE) if trusted else _WANTED
     return download("lm", name, wanted, "Fetch it elsewhere (hf download) and give its folder.")
