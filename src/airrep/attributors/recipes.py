@@ -240,9 +240,9 @@ class ChannelsSettings(LmReading):
         slots = {False: common, True: after}
         lacking = _unfilled(channels, slots)
         if lacking is not None and lacking.warmed:
-            raise ValueError(f"{lacking.title} reads the LM after a warm-up. Set warmed too: --warmed FOLDER")
+            raise ValueError(f"channel '{lacking.title}' reads the LM after a warm-up. Set warmed too: --warmed FOLDER")
         if lacking is not None:
-            raise ValueError(f"{lacking.title} reads the LM before fine-tuning. Set lm too: --lm MODEL")
+            raise ValueError(f"channel '{lacking.title}' reads the LM before fine-tuning. Set lm too: --lm MODEL")
         return tuple(one.complete(slots[one.warmed], tokenizer) for one in _with_encoder(channels, known))
 
 
