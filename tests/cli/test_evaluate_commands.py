@@ -156,9 +156,7 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "what_if=true")
     assert status == 0, err
     assert "same sign" in out.lower()
-    assert "predicted as `airrep what-if` does; effects above 0 (the removed examples had helped): " in " ".join(
-        out.split()
-    )
+    assert "of the cases the removal raised a query's loss" in " ".join(out.split())
     status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--json")
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
@@ -312,7 +310,7 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
         "traced": (*judged, *tuned, "--rows", "source", "--count", "2"),
     }
     words = {
-        "dropped": ("rise × 100", "Top 15", "60 training examples, "),
+        "dropped": ("rise × 100", "Top 15", "60 training examples; "),
         "traced": ("MRR × 100", "Recall@10", "Tail patch"),
     }
     for name, command in made.items():

@@ -80,7 +80,7 @@ def test_turns_and_answers_of_a_record_lead_to_the_whole_of_it_once(caplog: pyte
     assert caplog.messages == [
         "data.jsonl: 2 of the records that were taken also hold turns or answers that are not in examples."
     ]
-    with pytest.raises(DataError, match=r'data\.jsonl: lacks the example "chat/2" of the 1 in examples'):
+    with pytest.raises(DataError, match=r'data\.jsonl: lacks 1 of the 1 examples in examples, such as "chat/2"'):
         list(take_records(data, ["chat/2"]))
 
 
@@ -99,7 +99,7 @@ def test_data_of_a_program() -> None:
     table = pa.Table.from_pylist([{"prompt": "1", "response": "one", "seen": float("nan")}])
     made = airrep.Corpus.from_records(table.to_pylist())[0]
     assert list(take_records(table, [made])) == [{"prompt": "1", "response": "one", "seen": None}]
-    with pytest.raises(DataError, match=r'^data: lacks the example "b" and 1 more of the 3 in examples'):
+    with pytest.raises(DataError, match=r'^data: lacks 2 of the 3 examples in examples, such as "b"'):
         list(take_records(RECORDS, ["a", "b", "c"]))
 
 

@@ -177,7 +177,7 @@ def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", o
     try:
         method = make_attributor(lineage["method"], lineage["settings"])
     except AirRepError as error:  # joining needs no package and no model that a channel needs
-        note(f"{out}: airrep could not check which examples its channels (methods) cannot read: {error}")
+        note(f"{out}: is complete, but airrep could not check if its methods can read all examples: {error}")
         return
     if isinstance(method, ChannelsAttributor):
         for some in examples:
@@ -280,7 +280,7 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     if recorded:
         note(
             f"{index.path}: its data were read with {options.flags_of(recorded)}, so your data are too. Options that "
-            "you type override these; if you type one --...-field option, airrep forgets the others"
+            "you type override these; a --...-field option that you type overrides all recorded --...-field options"
         )
     return reading.with_recorded(recorded)
 
@@ -336,8 +336,8 @@ def export_command(
 ) -> None:
     """Write the examples of an index, or the records that they were read from, to a file for other tools.
 
-    Records are the original rows, with what the examples lack: messages, tools and rejected answers. A citation
-    names the data set, revision, line, source, licence and hash of an example.
+    Records are the original rows, including what the index does not store: messages, tools and rejected answers. A
+    citation names the data set, revision, line, source, licence and hash of an example.
     """
     from airrep.cli.show.console import Meter
     from airrep.index.export import CITATIONS, RECORDS, export_index
@@ -382,8 +382,8 @@ def _export_records(
         raise ConfigError("export: --to records needs both --data DATA and --only FILE.")
     if index.reading.mixed:
         note(
-            f"{index.path}: its data were read at several times, with different options. If {data} was "
-            "appended later, type the options that it was read with"
+            f"{index.path}: its data were read in several parts, with different options. If {data} was appended later, "
+            "type the options of that append, such as --prompt-field"
         )
     check_selection(out, replace=replace)
     if any(is_same_file(out, read) for read in (data, only)):

@@ -117,11 +117,10 @@ class _Wanted:
     def check_found(self, data: str) -> None:
         """Raise DataError if a wanted example was not found."""
         if self._left:
-            others = f" and {len(self._left) - 1:,} more" if len(self._left) > 1 else ""
             raise DataError(
-                f'{data}: lacks the example "{next(iter(self._left))}"{others} of the {self.count:,} in {self.name}. '
-                "Give all data that the examples were read from (a folder of all files, if the index was appended "
-                "to), with the reading options of the index"
+                f"{data}: lacks {len(self._left):,} of the {self.count:,} examples in {self.name}, such as "
+                f'"{next(iter(self._left))}". Give all data of the index (a folder, if it has several files), with the '
+                "options that the data were read with"
             )
 
 
