@@ -122,7 +122,7 @@ def show_command(
         _show_example(path, example, k, as_json=as_json, wide=wide)
         return
     from airrep.labels.labels import holds_labels
-    from airrep.lm.trainer.record import ABOUT
+    from airrep.lm.trainer_records.record import ABOUT
     from airrep.runtime.artifacts import fetched
 
     path = fetched(path, loose=True)
@@ -186,7 +186,7 @@ def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:
 
 def _show_record(path: Path, *, as_json: bool) -> None:
     from airrep.cli.show.learning import print_record
-    from airrep.lm.trainer.record import read_training_record
+    from airrep.lm.trainer_records.record import read_training_record
 
     record = read_training_record(path)
     if as_json:

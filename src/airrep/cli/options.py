@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airrep.index.results.result import Answer, Result
     from airrep.index.rows import IndexRows
     from airrep.lm.settings import FineTuneSettings, LmSettings
-    from airrep.lm.trainer.training import TrainingRead
+    from airrep.lm.trainer_records.training import TrainingRead
     from airrep.planning.judge import Judgement
     from airrep.runtime.engine import Engine
     from airrep.runtime.tracking import Tracker
@@ -194,7 +194,7 @@ class TuningOptions(ConfigOptions):
 
     def _read(self, lm: str, *, merged: bool) -> "TrainingRead | None":
         """The training that is named, or the one whose files lie beside the LM, if it is not meant as it is."""
-        from airrep.lm.trainer.training import read_training, training_beside
+        from airrep.lm.trainer_records.training import read_training, training_beside
 
         if self.training is not None:
             return read_training(self.training)

@@ -15,9 +15,9 @@ from airrep import AttributionCallback
 from airrep.cli.show.learning import print_record
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.folders.forms import trainer_checkpoints
-from airrep.lm.trainer import callback
-from airrep.lm.trainer.callback import IGNORED, RecordedBatches, RowLosses
-from airrep.lm.trainer.record import read_training_record
+from airrep.lm.trainer_records import callback
+from airrep.lm.trainer_records.callback import IGNORED, RecordedBatches, RowLosses
+from airrep.lm.trainer_records.record import read_training_record
 
 LENGTH = 6
 
