@@ -115,22 +115,17 @@ class Index(EditableIndex):
         self._make_ready(attributor)
         return attributor
 
-    @contextmanager
-    def _new_place_told(self) -> Iterator[None]:
-        """Add to the error for a missing model of the build how to say where the model is now."""
-        try:
-            yield
-        except NoModelError as error:
-            what, own = str(error).partition(": there is no such folder")[0], self.manifest["settings"]
-            read = [own, *(channel["settings"] for channel in own.get("channels", ()))]
-            names = (name for name in MODELS for one in read if one.get(name) and what.endswith(f" {one[name]}"))
-            name = next(names, None)
-            if name is None:  # another place was given
-                raise
-            raise ConfigError(
-                f"{what}: there is no such folder. If the folder has moved since the index was built, give its new "
-                f"path: --set {name}=FOLDER (in Python index.made_with({{'{name}': FOLDER}}))."
-            ) from error
+    def _with_new_place(self, error: NoModelError) -> ConfigError:
+        """Return the error for a missing model; for one of the build, it tells how to say where the model is now."""
+        what, own = str(error).partition(": there is no such folder")[0], self.manifest["settings"]
+        read = [own, *(channel["settings"] for channel in own.get("channels", ()))]
+        for name in MODELS:
+            if any(one.get(name) and what.endswith(f" {one[name]}") for one in read):
+                return ConfigError(
+                    f"{what}: there is no such folder. If the folder has moved since the index was built, give its new "
+                    f"path: --set {name}=FOLDER (in Python index.made_with({{'{name}': FOLDER}}))."
+                )
+        return error  # another place was given
 
     @cached_property
     def _asked(self) -> tuple[ChannelsAttributor, tuple[Channel, ...]] | None:
@@ -185,8 +180,10 @@ class Index(EditableIndex):
             own = type(attributor).__module__.partition(".")[0] == "airrep"  # other packages raise their own errors
             with as_written(self.path / "state") if own else nullcontext():
                 attributor.load_state(self.path / "state")
-        with self._new_place_told():
+        try:
             now = attributor.fingerprint
+        except NoModelError as error:
+            raise self._with_new_place(error) from error
         if now != self.manifest["attributor"]:
             raise ArtifactError(
                 f"{self.path}: was built with another model or other settings of {attributor.name} (fingerprint "
