@@ -170,9 +170,7 @@ def print_selection(evaluation: "Evaluation") -> None:
         f"{_queries(evaluation)}.{averaged} The intervals are over tasks and queries."
     )
     if facts["examples_left_out_as_queries"]:
-        say(
-            f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries, so none can be selected"
-        )
+        say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries and cannot be selected")
     for text in facts["failed"]:
         say(f"failed, and left out: {text}")
     _say_cautions(evaluation, few=True)
