@@ -630,7 +630,11 @@ def test_an_index_is_asked_with_settings_of_today(run: Run, tmp_path: Path) -> N
     asked = ("top", out, "--prompt", "p1", "--response", "r1", "-k", "1", "--json")
     first = json.loads(run(*asked).out)
     Path(lm).rename(tmp_path / "moved")
-    assert "If the folder has moved" in run(*asked).err
+    assert "moved" in (told := run(*asked).err)
+    assert "--set lm=FOLDER" in told
+    told = run("index", train, "--method", "tracin", "--lm", lm, "--out", "other").err
+    assert "no such folder" in told
+    assert "moved" not in told  # since it is being built
     found = run(*asked, "--set", f"lm={tmp_path / 'moved'}", "--set", "store=none")
     assert json.loads(found.out)["queries"] == first["queries"]
     assert "Pass --lm MODEL" in run("index", train, "--method", "logra", "--out", "x").err
