@@ -135,6 +135,9 @@ def test_what_is_no_list_of_examples_is_refused() -> None:
     Path("broken.jsonl").write_text('{"id": "a"}\n{')
     with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON"):
         list(take_records(data, "broken.jsonl"))
+    Path("broken.jsonl").write_text('{"prompt": "p", "response": "r", "id": "b"}\n{')
+    with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON .*skip_invalid=True$"):
+        list(take_records("broken.jsonl", ["a"]))
 
 
 ROWS = [{"prompt": f"p {n}", "response": f"reply word{n}"} for n in range(3)]

@@ -13,6 +13,7 @@ from airrep.corpus.records import Fields, Schema, content_hash, without_missing
 from airrep.corpus.schemas.values import describe, name
 from airrep.corpus.sources.files import LONGEST_LINE, open_source
 from airrep.corpus.sources.textformats import RecordSource
+from airrep.corpus.table import SKIPPING
 from airrep.errors import DataError, caution
 
 _NUMBER = re.compile(r"(?<=^.{16})-\d+$", re.DOTALL)
@@ -72,7 +73,7 @@ def take_records(
         except DataError as error:
             if found is None and skip_invalid:
                 continue
-            raise DataError(f"{source.place(number)}: {error}") from None
+            raise DataError(f"{source.place(number)}: {error}{SKIPPING * (record is error)}") from None
         if isinstance(record, Mapping) and any(asked):
             partly += not all(asked)
             yield without_missing(record)
