@@ -128,6 +128,9 @@ def test_what_is_no_list_of_examples_is_refused() -> None:
         list(take_records(data, written([{"prompt": "a"}], "none.jsonl")))
     with pytest.raises(DataError, match=r"^lost\.jsonl: no such file"):
         list(take_records(data, "lost.jsonl"))
+    for empty in (written([], "empty.jsonl"), written([{"id": "a", "decision": "drop"}], "dropped.jsonl"), []):
+        with pytest.raises(DataError, match="names no example"):
+            list(take_records(data, empty))
     with pytest.raises(DataError, match="^examples: holds a number"):
         list(take_records(data, [5]))
     with pytest.raises(ConfigError, match="turns 'each': must be last or all"):
