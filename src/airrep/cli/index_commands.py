@@ -113,7 +113,7 @@ def index_command(
         return
     from airrep.cli.show.console import Meter
 
-    if not existed or replace:
+    if what["settings"].get("lm") is not None and (not existed or replace):
         _tell_reading(what, len(corpus))
     with Meter("encoding") as meter:
         what |= {"shard_rows": shards.shard_rows, "replace": replace, "engine": running.make(), "progress": meter}
@@ -129,9 +129,7 @@ def _tell_reading(what: "Mapping[str, Any]", count: int) -> None:
     from airrep.attributors.recipes import Channel, ChannelsSettings
 
     settings, recipe = what["settings"], what["recipe"]
-    if settings.get("lm") is None or (recipe is None and what["method"] != "ngram"):
-        return
-    channels = [Channel(method="ngram", settings=settings)]
+    channels = [Channel(method=what["method"] or "", settings=settings)]
     if recipe is not None:
         channels = [*ChannelsSettings.of({**settings, "channels": recipe}, "recipe").channels]
     if {one.method for one in channels if "lm" in one.settings} == {"ngram"}:
