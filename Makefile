@@ -27,7 +27,7 @@ NOT_COMPUTING := $(addprefix --ignore=tests/,answers/likeness answers/test_proof
 	answers/test_dropped.py attributors/gradient/test_conversations.py attributors/test_methods.py \
 	attributors/test_installed.py attributors/test_recipes.py attributors/text/test_places.py \
 	attributors/test_precomputed.py encoder/networks/test_checkpoints.py encoder/test_prompts.py evaluation/test_prove.py \
-	evaluation/test_select.py evaluation/test_given.py lm/folders lm/trainer lm/test_chat.py \
+	evaluation/test_select.py evaluation/test_given.py lm/folders lm/trainer_records lm/test_chat.py \
 	lm/test_files.py lm/test_messages.py lm/test_settings.py)
 
 plain: $(VENV)/dev  ## the fast tests of what computes, with the processor's newer instruction sets held back

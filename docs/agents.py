@@ -49,15 +49,17 @@ async def transcript(index: Path) -> list[str]:
         await call("What data are these?", "describe_index")
         why = await call("**Why does the model say this?**", "why_this_answer", **ASKED, count=2)
         await call(
-            "One example stands out. Does it also teach this answer in place of the right one?",
+            "One example stands out. Does this example also teach the model's answer in place of the right answer?",
             "compare_two_answers",
             **ASKED,
             better="Yes, zucchini can be eaten raw.",
             count=1,
         )
         first = why["hits"][0]["id"]
-        await call("It does. What does it say?", "read_example", id=first)
-        await call("**What should I drop?** What would change without it?", "what_if_i_drop", **ASKED, ids=[first])
+        await call("It does. What does this example say?", "read_example", id=first)
+        await call(
+            "**What should I drop?** What would change without this example?", "what_if_i_drop", **ASKED, ids=[first]
+        )
     return lines
 
 

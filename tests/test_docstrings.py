@@ -28,7 +28,7 @@ BESIDE = {
     "evaluation.diagnosis": ["diagnose"],
     "evaluation.loo": ["evaluate_loo"],
     "labels.outside": ["import_labels", "label_by_command"],
-    "lm.trainer.training": ["read_training"],
+    "lm.trainer_records.training": ["read_training"],
     "reports.evaluations": ["write_evaluation_report"],
     "training.linear.datamodels": ["fit_datamodels"],
 }

@@ -21,7 +21,7 @@ from airrep._version import __version__ as __version__
 # Type checkers and editors read the same names from __init__.pyi, since they cannot follow names loaded at first use.
 _HOMES = {
     "AirRepError": "errors",
-    "AttributionCallback": "lm.trainer.callback",
+    "AttributionCallback": "lm.trainer_records.callback",
     "Attributor": "attributors.base",
     "Corpus": "corpus.corpus",
     "Example": "corpus.corpus",
@@ -51,7 +51,7 @@ _HOMES = {
 }
 """Every public name, and the module below `airrep` that defines it."""
 
-_OF_LMS = ("lm.model", "lm.trainer.callback")
+_OF_LMS = ("lm.model", "lm.trainer_records.callback")
 """Modules that need the extra lm."""
 
 _NAMESPACES = ("errors", "metrics")

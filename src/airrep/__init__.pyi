@@ -23,7 +23,7 @@ from airrep.index.selection import select as select
 from airrep.labels.farm import label as label
 from airrep.labels.sampling import sample as sample
 from airrep.lm.model import load_lm as load_lm
-from airrep.lm.trainer.callback import AttributionCallback as AttributionCallback
+from airrep.lm.trainer_records.callback import AttributionCallback as AttributionCallback
 from airrep.lm.warmup import warm_up as warm_up
 from airrep.opening import open as open
 from airrep.planning.judge import judge as judge

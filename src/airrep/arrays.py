@@ -146,12 +146,12 @@ def map_array(path: Path, behind: int = 0) -> np.ndarray:
     """
     with path.open("rb") as stream:
         if np.lib.format.read_magic(stream) != (1, 0):
-            raise ValueError("a header of another version")
+            raise ValueError("the array file has a header of another version. Restore the file")
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
         begin, size = stream.tell(), os.fstat(stream.fileno()).st_size
     stop = size - behind
     if dtype.hasobject or stop != begin + dtype.itemsize * math.prod(shape):
-        raise ValueError("other bytes than its header says")
+        raise ValueError("the size of the array file differs from its header. Restore the file")
     if stop == begin:
         return np.empty(shape, dtype)
     with pa.memory_map(str(path)) as mapped:  # closed at once: the buffer keeps the map but no descriptor

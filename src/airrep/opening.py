@@ -27,7 +27,7 @@ def open(path: str | Path) -> Any:  # noqa: A001
         >>> airrep.open(index.path).method
         'tfidf'
     """
-    from airrep.lm.trainer.record import ABOUT, read_training_record
+    from airrep.lm.trainer_records.record import ABOUT, read_training_record
 
     folder = fetched(path, loose=True)
     if holds_labels(folder):

@@ -162,7 +162,7 @@ def test_an_error_of_several_channels_names_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("recipe", ["lm", "lm-warm", "papers/logra"])
 def test_a_recipe_of_an_lm_asked_of_an_index_without_one_is_one_plain_line(tmp_path: Path, recipe: str) -> None:
     index = build_index(make_corpus(6), tmp_path / "i")
-    with pytest.raises(ConfigError, match="^recipe: channel '(gradients|logra)' reads .*--lm MODEL") as caught:
+    with pytest.raises(ConfigError, match="^recipe: '(gradients|logra)' reads .*--lm MODEL") as caught:
         index.made_with({"channels": recipe})
     assert "\n" not in str(caught.value)
     assert "{" not in str(caught.value)

@@ -142,9 +142,12 @@ def test_groups_contrasts_and_verdicts_of_spans(tmp_path: Path) -> None:
     assert found[0].verdict is None
     assert found[1].verdict is not None
     assert {hit.row for hit in found[0][:2]} == {0, 4}
-    for better, wrong in (("Over 125 m.", "has other words"), (Example("", "No 1.", span=(3, 4)), None)):
+    for better, wrong in (
+        ("Over 125 m.", "differs outside the marked part"),
+        (Example("", "No 1.", span=(3, 4)), None),
+    ):
         if wrong is None:
-            with pytest.raises(ConfigError, match="only its better answer has a marked span"):
+            with pytest.raises(ConfigError, match="its better answer has a marked part"):
                 index.top([answer.whole], better=[better])
         else:
             with pytest.raises(ConfigError, match=wrong):

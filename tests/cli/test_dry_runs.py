@@ -82,6 +82,7 @@ def test_adapting_tells_its_plan_and_when_an_encoder_pays(run: Run, monkeypatch:
     monkeypatch.setattr("airrep.planning.adapt.measure_machine", lambda *_: Costs(**costs))
     monkeypatch.setattr("airrep.planning.adapt.choose", lambda *_: plan)
     monkeypatch.setattr("airrep.planning.adapt.Adaptation._usable", lambda *_: [None] * 1000)
+    monkeypatch.setattr("airrep.planning.adapt.check_enough", lambda _: None)
     monkeypatch.setattr("airrep.lm.settings.LmSettings.before", lambda own: own)
     printed = told(run, "adapt", "worded.jsonl", "--lm", "small", "--out", "adapted", "--budget", "1h")
     assert "22 fine-tunes to do" in printed

@@ -41,7 +41,8 @@ def test_top_tells_what_taught_an_answer(run: Run) -> None:
     assert told == airrep.top(airrep.Index("index"), [asked], 3, better="answer 7").to_dict()
     write("answer 7", [])
     assert (
-        "there is a file of this name" in run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json").err
+        "is read as the text of an answer"
+        in run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json").err
     )
     table = run("top", "index", *typed, "--better", "answer 7", "--why").out
     assert "in place of answer 7" in table
@@ -348,7 +349,7 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
     Path("other.jsonl").write_text('{"id": "e1", "prompt": "another", "response": "thing"}\n')
     for data, listed, said in (
         ("other.jsonl", "train.jsonl", 'other.jsonl:1: the example "e1" has another prompt or response'),
-        ("train.jsonl", "queries.jsonl", "the reading options"),
+        ("train.jsonl", "queries.jsonl", "train.jsonl: lacks 4 of the 4 examples in queries.jsonl"),
         ("lost.jsonl", "train.jsonl", "lost.jsonl: no such file"),
         ("train.jsonl", "index", "index: is a directory that airrep wrote"),
     ):

@@ -54,9 +54,9 @@ def _refused(ran: Ran, words: str) -> None:
 def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
     status, out, err = run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--set", "vote=3,5")
     assert status == 0, err
-    for words in ("words", "again", "Macro", "Vote@3", "Vote@5", "100.0", "chance 30.0"):
+    for words in ("words", "again", "Macro", "Vote@3", "Vote@5", "100.0", "examples reach 30.0"):
         assert words in out, words
-    assert "6 queries of 3 classes (by label), 30 training examples" in out
+    assert "6 queries of 3 classes (field label), 30 training examples" in out
     assert "3 training examples have no class, so they never match" in out
 
 
@@ -91,14 +91,14 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
 def test_classify_refuses_in_one_line(run: Run) -> None:
     _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
     _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other texts or classes")
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "there are only 30")
+    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "only 30")
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
     status, out, err = run(
         *CLASSIFY, "--queries", "gaps.jsonl", "--set", "skip_unlabelled=true", "--where", "label != 'towns'"
     )
     assert status == 0, err
-    assert "7 queries (1 left out) of 3 classes (by label), 21 training examples" in out
+    assert "7 queries (1 left out) of 3 classes (field label), 21 training examples" in out
     assert "2 queries have a class that no training example has; they count as wrong" in out
 
 
@@ -120,7 +120,8 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
     assert status == 0, err
     for words in ("words", "random", "full", "none", "over tasks", "colours", "numbers", "towns"):
         assert words in out, words
-    assert "3 of 30 training examples for each of 3 tasks by label, selected by other queries; LM lm" in out
+    assert "For each of 3 tasks (field label), 3 of 30 training examples were selected to suit other queries." in out
+    assert "The LM lm was fine-tuned on each selection" in out
     assert "selected: written" in err
     assert not Path("selected.partial").exists()
     before = tree(Path("selected"))

@@ -80,7 +80,7 @@ def test_turns_and_answers_of_a_record_lead_to_the_whole_of_it_once(caplog: pyte
     assert caplog.messages == [
         "data.jsonl: 2 of the records that were taken also hold turns or answers that are not in examples."
     ]
-    with pytest.raises(DataError, match=r'data\.jsonl: lacks the example "chat/2" of the 1 in examples'):
+    with pytest.raises(DataError, match=r'data\.jsonl: lacks 1 of the 1 examples in examples, such as "chat/2"'):
         list(take_records(data, ["chat/2"]))
 
 
@@ -99,7 +99,7 @@ def test_data_of_a_program() -> None:
     table = pa.Table.from_pylist([{"prompt": "1", "response": "one", "seen": float("nan")}])
     made = airrep.Corpus.from_records(table.to_pylist())[0]
     assert list(take_records(table, [made])) == [{"prompt": "1", "response": "one", "seen": None}]
-    with pytest.raises(DataError, match=r'^data: lacks the example "b" and 1 more of the 3 in examples'):
+    with pytest.raises(DataError, match=r'^data: lacks 2 of the 3 examples in examples, such as "b"'):
         list(take_records(RECORDS, ["a", "b", "c"]))
 
 
@@ -128,6 +128,9 @@ def test_what_is_no_list_of_examples_is_refused() -> None:
         list(take_records(data, written([{"prompt": "a"}], "none.jsonl")))
     with pytest.raises(DataError, match=r"^lost\.jsonl: no such file"):
         list(take_records(data, "lost.jsonl"))
+    for empty in (written([], "empty.jsonl"), written([{"id": "a", "decision": "drop"}], "dropped.jsonl"), []):
+        with pytest.raises(DataError, match="names no example"):
+            list(take_records(data, empty))
     with pytest.raises(DataError, match="^examples: holds a number"):
         list(take_records(data, [5]))
     with pytest.raises(ConfigError, match="turns 'each': must be last or all"):
@@ -135,6 +138,9 @@ def test_what_is_no_list_of_examples_is_refused() -> None:
     Path("broken.jsonl").write_text('{"id": "a"}\n{')
     with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON"):
         list(take_records(data, "broken.jsonl"))
+    Path("broken.jsonl").write_text('{"prompt": "p", "response": "r", "id": "b"}\n{')
+    with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON .*skip_invalid=True$"):
+        list(take_records("broken.jsonl", ["a"]))
 
 
 ROWS = [{"prompt": f"p {n}", "response": f"reply word{n}"} for n in range(3)]

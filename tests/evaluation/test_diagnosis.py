@@ -234,7 +234,7 @@ def test_an_instance_without_common_subsets_leaves_those_findings_unknown() -> N
 
 
 def test_nothing_or_broken_losses_cannot_be_diagnosed() -> None:
-    with pytest.raises(ConfigError, match="no labelled instance is given"):
+    with pytest.raises(ConfigError, match="diagnose: no labels"):
         LabelStatistics([])
     broken = instance()
     with pytest.raises(DataError, match="infinite"):

@@ -19,6 +19,7 @@ from airrep.attributors.base import fit_method
 from airrep.attributors.conformance import agree, single_scores
 from airrep.attributors.methods import METHODS, make_attributor
 from airrep.corpus.corpus import Corpus
+from airrep.errors import ArtifactError
 
 TRAIN, QUERIES = make_corpus(28), make_corpus(6, "q")
 GIVEN = {"precomputed", "datamodels", "less", "metagradient"}
@@ -129,3 +130,27 @@ def test_an_index_in_parts_scores_as_its_method(
     if case != "channels with whole gradients":  # which an index alone asks for
         wanted = single_scores(fitted(case, lm, first), TRAIN, QUERIES)
         assert agree(indexed(index), wanted)
+    monkeypatch.setattr("airrep.index.building.fit", None)  # a finished index is recognised without learning again
+    again = airrep.build_index(first, tmp_path / "whole", made(case, lm))
+    np.testing.assert_array_equal(indexed(again), indexed(whole))
+
+
+def test_a_finished_index_of_other_data_or_models_is_refused_without_learning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, path = tiny_lm(tmp_path / "lm"), tmp_path / "index"
+    airrep.build_index(TRAIN, path, "logra", settings={"lm": folder, "rank": 4, "store": "none"})
+    np.save(tmp_path / "x.npy", np.eye(28, dtype=np.float32))
+    airrep.build_index(TRAIN, tmp_path / "given", "precomputed", settings={"train": str(tmp_path / "x.npy")})
+    np.save(tmp_path / "x.npy", 2 * np.eye(28, dtype=np.float32))
+    with pytest.raises(ArtifactError, match="another attributor"):
+        airrep.build_index(TRAIN, tmp_path / "given", "precomputed", settings={"train": str(tmp_path / "x.npy")})
+    monkeypatch.setattr("airrep.index.building.fit", None)
+    with pytest.raises(ArtifactError, match="another corpus"):
+        airrep.build_index(TRAIN[:20], path, "logra", settings={"lm": folder, "rank": 4, "store": "none"})
+    tiny_lm(tmp_path / "lm", seed=1)
+    with pytest.raises(ArtifactError, match="another attributor"):
+        airrep.build_index(TRAIN, path, "logra", settings={"lm": folder, "rank": 4, "store": "none"})
+    (path / "state" / "state.safetensors").write_bytes(b"")
+    with pytest.raises(ArtifactError, match="state.safetensors"):
+        airrep.build_index(TRAIN, path, "logra", settings={"lm": folder, "rank": 4, "store": "none"})

@@ -169,9 +169,9 @@ def test_better_answers_come_as_text_field_list_or_examples(index: airrep.Index)
     ("better", "named"),
     [
         ("good", "not a field"),
-        (["one", "two"], "2 texts for 5"),
+        (["one", "two"], "2 better answers for 5"),
         ([Example("question q 0", "x")], "q1"),
-        ([""], "1 texts"),
+        ([""], "1 better answers"),
         ("year", "q0"),
         ([], "better"),
     ],

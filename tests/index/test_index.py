@@ -437,7 +437,7 @@ def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> 
         index.group_scores(queries, 3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="where: is 3, but must be text"):
         index.top(queries, where=3)  # type: ignore[call-overload]
-    with pytest.raises(ConfigError, match="pass either remove or keep"):
+    with pytest.raises(ConfigError, match="what_if: pass exactly one"):
         index.what_if(queries)
     with pytest.raises(ConfigError, match="what_if: this would remove no examples"):
         index.what_if(queries, remove=[])

@@ -153,8 +153,8 @@ def test_what_was_asked_for_stands_beside_the_reason(index: airrep.Index, tmp_pa
     [
         ({"diversity": 1.0}, "diversity is 1.0"),
         ({"diversity": float("nan")}, "diversity is nan"),
-        ({"by": "source"}, "by .* needs most .* needs by"),
-        ({"most": 3}, "by .* needs most .* needs by"),
+        ({"by": "source"}, "by=.* and most=.* only together"),
+        ({"most": 3}, "by=.* and most=.* only together"),
         ({"by": "source", "most": -1}, "the quota of each value is negative"),
         ({"by": "source", "most": {"forum": -1}}, "the quota of 'forum' is negative"),
         ({"by": "source", "most": {"Forum": 1}}, "a quota of 1 for source 'Forum', but no example"),

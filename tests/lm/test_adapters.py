@@ -142,7 +142,7 @@ def test_the_adapters_own_tokenizer_counts(tmp_path: Path) -> None:
         ({"peft_type": None}, "its adapters are of type 'None'"),
         ({"peft_type": "\n" * 2**20}, "its adapters are of type '"),
         ({"init_lora_weights": "pissa_niter_4"}, "initialised with 'pissa_niter_4', which changes the base too"),
-        ({"megatron_config": {"a": 1}, "megatron_core": "os"}, "names program code. Remove megatron_config."),
+        ({"megatron_config": {"a": 1}, "megatron_core": "os"}, "airrep refuses megatron_config"),
         ({"r": 5}, "adapter_model.safetensors cannot be loaded into a LlamaForCausalLM: "),
         ({"r": "x"}, "adapter_model.safetensors cannot be loaded into a LlamaForCausalLM: "),
         ({"target_modules": ["nowhere"]}, "adapter_model.safetensors cannot be loaded into a LlamaForCausalLM: "),

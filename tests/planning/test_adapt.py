@@ -74,7 +74,7 @@ def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, t
     monkeypatch.setattr("airrep.training.linear.recipe._Member", None)  # all is there, wherever it is told from
     assert Adaptation(WORDED, out=Path("out"), **parts).run(WEIGHING).report == made.report
     (said,) = (line for line in told if line.startswith("fine-tuning the LM on 4 examples"))
-    assert said.endswith(f"{tmp_path / 'out' / 'warm'} keeps this LM")
+    assert said.endswith(f"the fine-tuned LM is saved in {tmp_path / 'out' / 'warm'}")
     warm = open_warmup(tmp_path / "out" / "warm")
     weigh, last = Labels(tmp_path / "out" / "judge" / "labels").instances(WORDED)
     assert warm is not None
@@ -100,7 +100,7 @@ def test_examples_with_the_same_prompt_are_on_one_side():
 
 
 def test_too_few_examples_for_a_plan_are_refused():
-    with pytest.raises(ConfigError, match=r"are left to judge on, and \d+ are needed"):
+    with pytest.raises(ConfigError, match=r"\d+ examples are needed to judge on, but only \d+ are left"):
         split(make_corpus(40), PLAN, seed=0)
 
 
@@ -115,9 +115,14 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(parts, tmp_path, monkeypatc
     assert not (tmp_path / "out").exists()
 
 
-def test_a_budget_that_is_too_small_is_refused_before_any_work(parts, tmp_path):
+def test_a_budget_that_is_too_small_is_refused_before_any_work(parts, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"data: 90 examples are too few"):
         Adaptation(WORDED, out=tmp_path / "out", **parts).run(3600.0)
+    monkeypatch.setattr("airrep.lm.model.TargetLM.fine_tune", None)
+    monkeypatch.setattr(Adaptation, "_usable", None)
+    with pytest.raises(ConfigError, match=r"budget: only 0 seconds .* at least \d+ minutes"):
+        Adaptation(make_corpus(300), out=tmp_path / "other", **parts).run(0.001)
+    assert not (tmp_path / "other" / "plan.json").exists()
 
 
 def test_examples_that_the_lm_cannot_read_are_left_out_and_counted(parts, tmp_path):
@@ -137,7 +142,9 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
     judged = Labels(tmp_path / "out" / "judge" / "labels")
     assert judged.plan.query_fingerprint == asked.take(range(4)).fingerprint  # each text once
     assert judged.plan.query_rows(0).tolist() == [0, 1, 2, 3]
-    assert "the result is judged on 4 of your queries; weights are learnt on rows of your data" in told
+    assert (
+        "the result is judged on 4 of your queries; the weights of its methods are learnt on rows of your data" in told
+    )
     assert "1 examples are left out, because they are also queries" in told
     assert made.report["held_out"] == ["judge 0"]
     assert made.report["sentence"].endswith(f"This holds for fine-tunes with {parts['tuning'].summary}.")

@@ -29,6 +29,7 @@ from airrep.planning.budget import (
     Costs,
     Forecast,
     LearnPlan,
+    check_affordable,
     choose,
     forecast_index,
     forecast_labels,
@@ -71,6 +72,8 @@ def test_a_plan_fits_its_examples_and_its_budget(hours, examples, workers, fine_
     assert plan.pool + plan.queries + 2 * (plan.held_out_pool + plan.held_out_queries) <= examples
     assert plan.size < plan.held_out_pool
     assert plan.held_out_subsets >= LEAST_WEIGHING
+    least = costs.model_copy(update={"fine_tune": costs.evaluate, "encode": 1e-6})
+    check_affordable(AtHand(seconds, least, examples, workers, epochs=2), costs)  # refuses no budget that is enough
     if plan.trains:
         assert plan.size < plan.pool
         assert plan.subsets >= PAYING_SUBSETS
@@ -271,7 +274,11 @@ def test_costs_of_this_machine_are_measured(tmp_path: Path) -> None:
     lm = LmSettings(lm=tiny_lm(tmp_path / "lm"), device="cpu")
     unreadable = airrep.Example("a", "b " * 5000, "endless")
     corpus = Corpus.from_examples([*WORDED[:20], unreadable])
-    costs = measure_machine(corpus, lm, FineTuneSettings(epochs=1), str(tmp_path / "start"), seed=0)
+    known: list[Costs] = []
+    checked = str(tmp_path / "start"), 0, lambda least, _: known.append(least)
+    costs = measure_machine(corpus, lm, FineTuneSettings(epochs=1), *checked)
+    assert known[1].fine_tune == known[1].evaluate == known[2].evaluate == costs.evaluate
+    assert known[2].fine_tune == costs.fine_tune
     assert np.isfinite([costs.fine_tune, costs.evaluate, costs.encode]).all()
     assert min(costs.fine_tune, costs.evaluate, costs.encode) > 0
     assert costs.layers == 2

@@ -71,10 +71,13 @@ def test_better_answers_are_judged_by_differences_of_losses(lm: str, tmp_path: P
     np.testing.assert_allclose(made.evaluation.matrices["0/0"], scores, rtol=1e-4, atol=1e-6)
 
 
-def test_a_budget_is_measured_and_refused_before_any_fine_tune(lm: str, tmp_path: Path) -> None:
+def test_a_budget_is_measured_and_refused_before_any_fine_tune(
+    lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airrep.lm.model.TargetLM.fine_tune", None)  # not even to measure
     index = airrep.build_index(make_corpus(60), tmp_path / "index", "tfidf")
     for budget, told in (
-        ("1s", r"Give at least \d+ minutes"),
+        ("0.001s", r"Give at least \d+ minutes"),
         (0.0, "a time above 0"),
         (float("inf"), "a time above 0"),
     ):

@@ -105,7 +105,7 @@ def test_a_filter_is_cited_and_hidden_texts_have_no_hash(run: Run) -> None:
     [
         (("--only", "run", "--where", "id == 'e1'"), "--only and --where cannot be combined"),
         (("--only", "gone.jsonl"), "gone.jsonl: no such file"),
-        (("--only", "groups"), "groups: is a result of kind group"),
+        (("--only", "groups"), "groups: holds a result of kind 'group'"),
         (("--only", "other.jsonl"), "other.jsonl: names the example 'x'"),
         (("--where", "id == 'x'"), "citations: 0 examples are selected"),
     ],

@@ -14,7 +14,7 @@ from worlds.pages import Page, check_sealed
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.results.hits import Hit, Hits
-from airrep.index.results.kinds import GroupResult, NamedGroup, TopResult, WhatIfResult
+from airrep.index.results.kinds import GroupResult, NamedGroup, TopResult, WhatIfResult, effect_text
 from airrep.index.results.result import Provenance
 from airrep.reports.result_tables import Scale, rank_groups, recurring, shares_tables
 from airrep.reports.results import apart, cut, read_runs, write_report
@@ -143,7 +143,7 @@ def test_all_parts_of_a_query_are_shown(runs: list[dict[str, Any]]) -> None:
         "forum 2 100% +3.000",
         "Group Examples Score 1. gamma 12 +0.9000 2. alpha 10 +0.1000 3. beta 11 −0.4000",
         "Query Change Before After q1 prompt of q1 −0.3000 +0.5000 +0.2000",
-        "falls: what was left out had been teaching the answer.",
+        "falls: without these examples, the data would teach the answer less.",
     ):
         assert piece in query, piece
 
@@ -598,6 +598,19 @@ def test_the_last_message_of_a_long_prompt_is_seen_and_those_before_are_folded()
     assert "User: <mark>where</mark> is it?" in html
 
 
+@pytest.mark.parametrize(
+    ("change", "better", "text"),
+    [
+        (-0.1, False, "without these examples, the data would teach the answer less"),
+        (0.1, False, "without these examples, the data would teach the answer more"),
+        (0.1, True, "without these examples, the data would teach the answer more, compared with the better one"),
+        (0.0, True, "no change is predicted"),
+    ],
+)
+def test_effect_text(change: float, better: bool, text: str) -> None:
+    assert effect_text(change, better=better) == text
+
+
 def test_contrasts_say_what_teaches_the_answer_in_place_of_the_better_one() -> None:
     both = top({"q1": [(1.0, 1)], "q2": [(2.0, 1)]})
     verdict = {
@@ -619,7 +632,7 @@ def test_contrasts_say_what_teaches_the_answer_in_place_of_the_better_one() -> N
         "Better response of good q1",
         "Above 0: by this estimate it teaches the answer in place of the better one.",
         "the first is the one to leave out",
-        "falls: what was left out had been teaching the answer in place of the better one.",
+        "falls: without these examples, the data would teach the answer less, compared with the better one.",
         "Verdicts: 1 say that nothing here taught this.",
         "−3.2 dev.",
     ):

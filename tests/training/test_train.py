@@ -320,7 +320,7 @@ def test_losses_that_teach_nothing_are_named_errors(tmp_path: Path, settings: Tr
         train_encoder([LEARN[0]], [], tmp_path / "encoder", tiny_settings(tmp_path, t_min=50, t_max=50))
     assert not (tmp_path / "encoder").exists()
     single = Groups.from_lists({"0": [1, 2]})
-    with pytest.raises(TrainingError, match="instance a: has 1 subset"):
+    with pytest.raises(TrainingError, match="instance a: has only 1 subset"):
         train_encoder(
             [replace(LEARN[0], subsets=single, losses=LEARN[0].losses[:, :1])], [], tmp_path / "encoder", settings
         )
@@ -344,7 +344,7 @@ def test_a_loss_that_explodes_names_its_step(tmp_path: Path) -> None:
 
 def test_careless_calls_are_refused(tmp_path: Path, settings: TrainingSettings) -> None:
     out = tmp_path / "encoder"
-    with pytest.raises(ConfigError, match="no labelled instance is given"):
+    with pytest.raises(ConfigError, match="training: no labels"):
         train_encoder([], [], out, settings)
     with pytest.raises(ConfigError, match="instance 'a': is given twice"):
         train_encoder([LEARN[0], LEARN[0]], [], out, settings)
@@ -399,7 +399,7 @@ def test_layers_are_a_number_or_all(given: object, taken: object) -> None:
     ("given", "message"),
     [
         *(
-            ({"train_layers": one}, "train_layers=.*must be all, or a whole number")
+            ({"train_layers": one}, "train_layers=.*must be 'all', or a number")
             for one in ("some", "-1", -1, 1.5, True)
         ),
         ({"betas": (0.9, 1.0)}, r"betas=\(0\.9, 1\.0\): both numbers must be at least 0 and less than 1"),

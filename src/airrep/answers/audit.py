@@ -177,7 +177,9 @@ class AuditSettings(Settings):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if not 0 < self.nearly <= self.contained <= 1:
-            raise ConfigError("audit: nearly and contained must be shares with 0 < nearly <= contained <= 1.")
+            raise ConfigError(
+                "audit: the settings 'nearly' and 'contained' must be shares with 0 < nearly <= contained <= 1."
+            )
         return self
 
 

@@ -130,16 +130,20 @@ def _told(error: BaseException) -> str:
 def _factory(found: Any) -> Factory:
     """Describe the object of an entry point (TypeError: airrep cannot call it)."""
     if not callable(found):
-        raise TypeError(f"it is a {type(found).__name__}, not a subclass of airrep.Attributor or a function")
+        raise TypeError(
+            f"the object is a {type(found).__name__}, but must be a subclass of airrep.Attributor or a function"
+        )
     parameters = inspect.signature(found, eval_str=True).parameters.values()
     needed = [one for one in parameters if one.kind <= one.POSITIONAL_OR_KEYWORD]
     if not needed:
         return Factory(found, Settings, takes_settings=False)
     kind = _chosen(found, needed[0].annotation)
-    if len([one for one in needed if one.default is one.empty]) > 1:
-        raise TypeError("it needs several arguments; only its settings may be an argument")
+    if (count := len([one for one in needed if one.default is one.empty])) > 1:
+        raise TypeError(f"airrep calls the object with one argument, the settings, but the object needs {count}")
     if not (isinstance(kind, type) and issubclass(kind, Settings)):
-        raise TypeError(f"its argument '{needed[0].name}' must be annotated with a subclass of airrep's Settings")
+        raise TypeError(
+            f"the object's argument '{needed[0].name}' must be annotated with a subclass of airrep's Settings"
+        )
     return Factory(found, kind, takes_settings=True)
 
 

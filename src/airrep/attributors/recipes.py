@@ -76,7 +76,7 @@ class Channel(Settings):
         count, share = type(candidates) is int and candidates >= 1, isinstance(candidates, str) and _percent(candidates)
         if candidates is None or count or 0 < share <= 100:
             return candidates
-        raise ValueError("must be a count of 1 or more, or a share of the examples such as '1%'")
+        raise ValueError("candidates must be a number of examples, at least 1, or a share such as '1%'")
 
     def count_of(self, examples: int) -> int:
         """Return how many of *examples* the channel scores."""
@@ -96,7 +96,7 @@ class Channel(Settings):
     @classmethod
     def _no_sum(cls, method: str) -> str:
         if method == "channels":
-            raise ValueError("must be one method. List the channels themselves in the recipe")
+            raise ValueError("method must be a single method, not 'channels'. List the single methods in the recipe")
         return method
 
     @model_validator(mode="after")
@@ -199,8 +199,8 @@ class ChannelsSettings(LmReading):
         channels, others = _distributed(channels, own)
         if "candidates" in others:
             raise ConfigError(
-                "recipe: candidates needs a channel whose method stores no features, such as ekfac. Use --recipe "
-                "lm-whole, or remove candidates."
+                "recipe: the setting 'candidates' works only with methods that store no features, such as ekfac. Use "
+                "--recipe lm-whole, or remove 'candidates'."
             )
         if unknown := next((name for name in others if name not in cls.model_fields), None):
             raise ConfigError(_no_setting(unknown, {*cls.model_fields}, channels))
@@ -220,7 +220,7 @@ class ChannelsSettings(LmReading):
     def _whole_path(cls, name: str | None, known: ValidationInfo) -> str | None:
         whole = name if name is None or name in TOKENIZERS else settled_name(name)
         if known.field_name == "warmed" and whole is not None and whole == known.data.get("lm"):
-            raise ValueError("is the same model as lm, but must be the LM after a warm-up, made by `airrep warmup`")
+            raise ValueError("warmed names the same model as lm, but must name the model that `airrep warmup` made")
         return whole
 
     @field_validator("encoder")
@@ -240,9 +240,13 @@ class ChannelsSettings(LmReading):
         slots = {False: common, True: after}
         lacking = _unfilled(channels, slots)
         if lacking is not None and lacking.warmed:
-            raise ValueError(f"{lacking.title} reads the LM after a warm-up. Set warmed too: --warmed FOLDER")
+            raise ValueError(
+                f"channel '{lacking.title}' reads the LM that `airrep warmup` wrote. Set warmed too: --warmed FOLDER"
+            )
         if lacking is not None:
-            raise ValueError(f"{lacking.title} reads the LM before fine-tuning. Set lm too: --lm MODEL")
+            raise ValueError(
+                f"channel '{lacking.title}' reads the LM that your fine-tuning starts from. Set lm too: --lm MODEL"
+            )
         return tuple(one.complete(slots[one.warmed], tokenizer) for one in _with_encoder(channels, known))
 
 
@@ -273,9 +277,12 @@ def _check_sum(channels: Sequence[Channel]) -> None:
     if not any(channel.weight > 0 for channel in channels):
         raise ValueError("at least one weight must be above 0")
     if all(channel.relative for channel in channels if channel.weight > 0):
-        raise ValueError("at least one channel must have relative: false")
+        raise ValueError("all methods with a weight above 0 have relative: true. Set relative: false for one of them")
     if all(channel.relative or channel.candidates is not None for channel in channels if channel.weight > 0):
-        raise ValueError("candidates: at least one channel must have no candidates and relative: false")
+        raise ValueError(
+            "candidates: at least one method must score all examples, to rank them for the others. Remove candidates "
+            "and relative: true from one method of the recipe"
+        )
 
 
 def _distributed(channels: Sequence[Channel], own: Mapping[str, Any]) -> tuple[tuple[Channel, ...], dict[str, Any]]:
@@ -333,8 +340,8 @@ def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapp
     if lacking is not None:
         flag = "--warmed FOLDER" if lacking.warmed else "--lm MODEL"
         raise ConfigError(
-            f"recipe: channel '{lacking.title}' reads a language model that the index was built without. Build an "
-            f"index with this recipe (airrep index DATA --recipe ... {flag}), or remove --recipe."
+            f"recipe: '{lacking.title}' reads a language model, but the index was built without {flag.split()[0]}. "
+            f"Build a new index (airrep index DATA --recipe ... {flag}), or remove --recipe."
         )
     shipped = isinstance(changes["channels"], str) and changes["channels"] in shipped_recipes()
     kept = {

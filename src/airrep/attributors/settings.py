@@ -178,7 +178,10 @@ class NgramSettings(LmReading):
     def _fitting(self) -> Self:
         """Refuse settings that do not fit together."""
         if self.kinds > MOST_ORDERS:
-            raise ValueError(f"skip: needs at most {MOST_ORDERS - 1} orders. Name fewer orders, or set skip=0")
+            raise ValueError(
+                f"skip: with skip above 0, orders can list at most {MOST_ORDERS - 1} n-gram lengths. Shorten orders, "
+                "or set skip=0"
+            )
         if self.copied and (self.tokenizer != "words" or self.view != "response"):
             raise ValueError("copied: marks words of responses, so it needs tokenizer=words and view=response")
         if self.lm is not None and self.view != "response":
@@ -197,7 +200,9 @@ class NgramSettings(LmReading):
         found = [int(part) if isinstance(part, str) and part.strip().isdecimal() else part for part in parts]
         good = all(type(order) is int and 1 <= order <= LONGEST for order in found)
         if not good or not 1 <= len(set(found)) == len(found) <= MOST_ORDERS:
-            raise ValueError(f"must be 1 to {MOST_ORDERS} different lengths from 1 to {LONGEST}, such as 1,2,3")
+            raise ValueError(
+                f"orders must be 1 to {MOST_ORDERS} different n-gram lengths from 1 to {LONGEST}, such as 1,2,3"
+            )
         return tuple(found)
 
     @field_validator("tokenizer", "lm")
@@ -311,8 +316,8 @@ class EkfacSettings(LmSettings):
         """Drop ``seed=0``, which older indexes have, and refuse any other seed."""
         if values.get("seed", 0) != 0:
             raise ValueError(
-                f"seed={values['seed']!r}: was removed, because the texts alone decide the sample. Remove seed, or "
-                "raise sample"
+                f"seed={values['seed']!r}: the setting seed no longer exists, because the texts alone decide the "
+                "sample. Leave out seed; for a larger sample, raise sample"
             )
         return {name: one for name, one in values.items() if name != "seed"}
 

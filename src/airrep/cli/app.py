@@ -46,8 +46,8 @@ def report_command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Directories that --out wrote, by top, group and what-if; or by clean, audit and mix; or by evaluate "
-            "and compare.",
+            help="Directories that --out wrote. One page shows one kind of results: of top, group and what-if; of "
+            "clean, audit and mix; or of evaluate and compare.",
         ),
     ],
     out: Annotated[Path, "HTML page to write."],
@@ -122,7 +122,7 @@ def show_command(
         _show_example(path, example, k, as_json=as_json, wide=wide)
         return
     from airrep.labels.labels import holds_labels
-    from airrep.lm.trainer.record import ABOUT
+    from airrep.lm.trainer_records.record import ABOUT
     from airrep.runtime.artifacts import fetched
 
     path = fetched(path, loose=True)
@@ -186,7 +186,7 @@ def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:
 
 def _show_record(path: Path, *, as_json: bool) -> None:
     from airrep.cli.show.learning import print_record
-    from airrep.lm.trainer.record import read_training_record
+    from airrep.lm.trainer_records.record import read_training_record
 
     record = read_training_record(path)
     if as_json:
@@ -248,8 +248,8 @@ def push_command(
     note(f"{to}: {made.sent:,} files pushed, {'private' if made.private else 'public'}{card}; this version is at:")
     if local := local_models(folder):
         note(
-            f"{to}: it needs {local[0]}, which is only on this machine. Push that too, and name its new place when "
-            "you open the index"
+            f"{to}: uses the model {local[0]}, which is only on this machine. Push the model too. On other machines, "
+            "name its new place when you open the index, for example --set lm=hf://owner/model"
         )
     typer.echo(made.place.url)
 

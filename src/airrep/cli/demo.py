@@ -30,7 +30,7 @@ def run_demo(out: Path, *, replace: bool = False) -> None:
         index = build_index(train, out / "index", replace=replace, progress=meter)
     if index.attributor.caution:
         say(index.attributor.caution)
-    say("\n2. A model that learnt them says that zucchini must be cooked. Which examples taught it that?")
+    say("\n2. A model that was trained on this data says that zucchini must be cooked. Which examples taught it that?")
     print_top(top(index, prompt=ASKED, response=ANSWER, better=[Example(ASKED, BETTER)], k=2))
     say(f"\n3. Which data set helps {len(queries)} queries most?")
     print_groups(index.group_scores(queries, "source"), index.attributor.caution)

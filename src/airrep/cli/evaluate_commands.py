@@ -151,7 +151,8 @@ DataOption = Annotated[
 ]
 LabelsOption = Annotated[
     list[str] | None,
-    f"Measured losses to judge by; may be repeated. {options.CHOICE_HELP} Or a folder in the airrep-test layout.",
+    f"Measured losses to judge by; may be repeated. {options.CHOICE_HELP} Or a folder of the Hub dataset "
+    "sunweiwei/airrep-test.",
 ]
 SettingsOption = Annotated[
     Mapping[str, Any],
@@ -190,11 +191,18 @@ class ByLabels:
     labels: LabelsOption = None
     data: DataOption = None
     pool: options.PoolOption = None
-    tune: Annotated[list[str] | None, "Other labels, used to choose the temperature of each attention pool."] = None
-    why: Annotated[bool, "Show why an LDS is low: check the labels, and each INDEX that you name."] = False
+    tune: Annotated[
+        list[str] | None,
+        "Labels other than --labels, for a fair choice of the softmax temperature that weighs a group's members in the "
+        "pools attention and signed-attention.",
+    ] = None
+    why: Annotated[bool, "Show why the ranks fit --labels badly: check the labels, and each INDEX that you name."] = (
+        False
+    )
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
     what_if: Annotated[
-        bool, Setting("With labels of `airrep sample --removals`: predict the effects as `airrep what-if` does.")
+        bool,
+        Setting("For labels of `airrep sample --removals`: predict each removal's effect as `airrep what-if` does."),
     ] = False
 
 
@@ -224,8 +232,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of the queries that says which training examples taught the answer: their ids, or a value that the "
-        "field of the same name has in these examples.",
+        "Field of the queries that names the training examples that taught the answer. The field holds their ids, or "
+        "a value that these examples have in a field of the same name.",
     ] = None
     selecting: Annotated[
         str | None,
@@ -257,17 +265,23 @@ def evaluate_command(
     indexes: Annotated[list[str] | None, INDEXES] = None,
     *,
     training: options.TrainingOption = None,
-    partial: Annotated[bool, "Accept unfinished labels, or finish without fine-tunes that failed."] = False,
+    partial: Annotated[
+        bool, "With --labels: accept unfinished labels. With --count: finish without the fine-tunes that failed."
+    ] = False,
     settings: SettingsOption,
 ) -> None:
     """Measure how good indexes are: by real fine-tunes, or by how often top examples have the class of the query.
 
     --labels: how well does each index rank the subsets that `airrep label` fine-tuned on? The value is the LDS, the
     rank correlation of predicted with measured losses. The index must contain all examples that the labels were made
-    from. For a fair comparison, choose temperatures on other labels: --tune. For labels of `airrep sample --removals`,
-    the value is the rank correlation of scores with the effects of leaving examples out. Labels with two or more seeds
-    also give the noise ceiling: the value that a perfect predictor would reach. --why checks the labels and the scores
-    for what makes this value low; docs/diagnosis.md explains each check.
+    from.
+
+    For labels of `airrep sample --removals`, the value is the rank correlation of the scores with the effects of
+    leaving examples out. Labels with two or more seeds also give the noise ceiling: the value that a perfect predictor
+    would reach.
+
+    --why checks the labels and the scores, to find out why the rank correlation is low. docs/diagnosis.md explains each
+    check.
 
     --queries: how often does the top training example have the same label as the query (or the same value of the field
     --by)? Copies of the query itself do not count. All indexes must hold the same data.
@@ -493,7 +507,8 @@ def compare_command(
     ],
     to: Annotated[str | None, "Compare each row only with the row of this name."] = None,
     resamples: Annotated[
-        int | None, Setting("Bootstrap draws behind the intervals of LDS and leave-one-out. Default: 1,000.", 50)
+        int | None,
+        Setting("For evaluations with --labels: number of bootstrap draws behind each interval. Default: 1,000.", 50),
     ] = None,
     *,
     delivery: Annotated[options.OutputOptions, {"run": "Also write the comparison here."}],

@@ -113,6 +113,8 @@ def index_command(
         return
     from airrep.cli.show.console import Meter
 
+    if what["settings"].get("lm") is not None and (not existed or replace):
+        _tell_reading(what, len(corpus))
     with Meter("encoding") as meter:
         what |= {"shard_rows": shards.shard_rows, "replace": replace, "engine": running.make(), "progress": meter}
         if shards.part is not None:
@@ -120,6 +122,22 @@ def index_command(
             return
         built = build_index(corpus, out, **what)
     _tell_built(built, corpus, out, "was finished already" if existed and not replace else "built")
+
+
+def _tell_reading(what: "Mapping[str, Any]", count: int) -> None:
+    """Say why a language model is read, and what that costs, if it only weighs the tokens that are counted."""
+    from airrep.attributors.recipes import Channel, ChannelsSettings
+
+    settings, recipe = what["settings"], what["recipe"]
+    channels = [Channel(method=what["method"] or "", settings=settings)]
+    if recipe is not None:
+        channels = [*ChannelsSettings.of({**settings, "channels": recipe}, "recipe").channels]
+    if {one.method for one in channels if "lm" in one.settings} == {"ngram"}:
+        note(
+            f"the LM reads each of {count:,} responses (a forward pass), because tokens that it already expects count "
+            "less. To see how long that takes, add --dry-run. To only count its tokens, give --set tokenizer=MODEL "
+            "instead of --lm."
+        )
 
 
 def _tell_part(made: "IndexPart", corpus: "Corpus", out: Path) -> None:
@@ -177,7 +195,7 @@ def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", o
     try:
         method = make_attributor(lineage["method"], lineage["settings"])
     except AirRepError as error:  # joining needs no package and no model that a channel needs
-        note(f"{out}: airrep could not check which examples its channels (methods) cannot read: {error}")
+        note(f"{out}: is complete, but airrep could not check if its methods can read all examples: {error}")
         return
     if isinstance(method, ChannelsAttributor):
         for some in examples:
@@ -280,7 +298,7 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     if recorded:
         note(
             f"{index.path}: its data were read with {options.flags_of(recorded)}, so your data are too. Options that "
-            "you type override these; if you type one --...-field option, airrep forgets the others"
+            "you type override these; a --...-field option that you type overrides all recorded --...-field options"
         )
     return reading.with_recorded(recorded)
 
@@ -336,8 +354,8 @@ def export_command(
 ) -> None:
     """Write the examples of an index, or the records that they were read from, to a file for other tools.
 
-    Records are the original rows, with what the examples lack: messages, tools and rejected answers. A citation
-    names the data set, revision, line, source, licence and hash of an example.
+    Records are the original rows, including what the index does not store: messages, tools and rejected answers. A
+    citation names the data set, revision, line, source, licence and hash of an example.
     """
     from airrep.cli.show.console import Meter
     from airrep.index.export import CITATIONS, RECORDS, export_index
@@ -382,8 +400,8 @@ def _export_records(
         raise ConfigError("export: --to records needs both --data DATA and --only FILE.")
     if index.reading.mixed:
         note(
-            f"{index.path}: its data were read at several times, with different options. If {data} was "
-            "appended later, type the options that it was read with"
+            f"{index.path}: its data were read in several parts, with different options. If {data} was appended later, "
+            "type the options of that append, such as --prompt-field"
         )
     check_selection(out, replace=replace)
     if any(is_same_file(out, read) for read in (data, only)):

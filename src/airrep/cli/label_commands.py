@@ -248,10 +248,13 @@ def warmup_command(
 ) -> None:
     """Fine-tune the LM briefly on a sample of the data, for `airrep index --warmed`.
 
-    Fine-tune it as your model was fine-tuned. Choose --count as large as the groups that you will ask about; 100 was
-    enough in our tests. --training takes the settings from your own training. --set changes single settings, such as
-    --set learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096. The method LESS needs
-    adapters: --set lora_rank=128 --set lora_alpha=512 --set epochs=4. An interrupted warm-up starts from the beginning.
+    Use the settings that your own model was fine-tuned with. --training takes them from your training, and --set
+    changes single settings, such as --set learning_rate=1e-4 or --set batch_tokens=4096.
+
+    Set --count to about the number of examples in the groups that you will ask about; 100 was enough in our tests.
+
+    The method LESS needs adapters: add --set lora_rank=128 --set lora_alpha=512 --set epochs=4. After an interruption,
+    the warm-up starts from the beginning.
     """
     need("airrep warmup", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary

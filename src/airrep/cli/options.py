@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airrep.index.results.result import Answer, Result
     from airrep.index.rows import IndexRows
     from airrep.lm.settings import FineTuneSettings, LmSettings
-    from airrep.lm.trainer.training import TrainingRead
+    from airrep.lm.trainer_records.training import TrainingRead
     from airrep.planning.judge import Judgement
     from airrep.runtime.engine import Engine
     from airrep.runtime.tracking import Tracker
@@ -41,7 +41,9 @@ DATA_HELP = (
     "JSONL, JSON, CSV, TSV or Parquet (also .gz, .zst), a folder, a saved Hugging Face dataset, a Hub id, or - for "
     "JSON lines on standard input."
 )
-CHOICE_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes only instances 0, 3, 4 and 5."
+CHOICE_HELP = (
+    "Directories that `airrep label` wrote; DIR#0,3-5 takes only the instances (samples of the data) 0, 3, 4 and 5."
+)
 START_HELP = (
     "Encoder to start from: 'static' (word vectors), 'default' or 'untrained' (transformers), a folder or Hub id."
 )
@@ -52,8 +54,8 @@ LabelDataOption = Annotated[list[str] | None, f"The files that the labels were m
 WhereOption = Annotated[str | None, "Use only training examples that match this filter, such as 'label == \"gsm8k\"'."]
 PoolOption = Annotated[
     str | None,
-    "How a group's score is made from its members' scores: sum, mean, diminishing, attention or signed-attention "
-    "(attention:0.2 sets the temperature), order-K, order-inf or ngram-lm. Default: the method's own.",
+    "How a group's score is made from its members' scores: sum, mean, or another pool that docs/methods.md explains, "
+    "such as attention:0.2 (temperature 0.2). Default: the method's own.",
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ReplaceOption = Annotated[bool, "Replace output that exists already."]
@@ -69,8 +71,8 @@ RecipeOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|FILE",
-        help="Recipe whose method weights replace the index's own. The recipe kind finds examples of the same kind as "
-        "the query.",
+        help="Recipe (weights of the methods) to use instead of the index's own. With --recipe kind, airrep finds "
+        "examples of the same kind as the query.",
     ),
 ]
 BetterOption = Annotated[
@@ -192,14 +194,14 @@ class TuningOptions(ConfigOptions):
 
     def _read(self, lm: str, *, merged: bool) -> "TrainingRead | None":
         """The training that is named, or the one whose files lie beside the LM, if it is not meant as it is."""
-        from airrep.lm.trainer.training import read_training, training_beside
+        from airrep.lm.trainer_records.training import read_training, training_beside
 
         if self.training is not None:
             return read_training(self.training)
         try:
             return None if merged else training_beside(lm)
         except ConfigError as error:  # the user did not name this training
-            note(f"{error} Until then, fine-tunes ignore this training")
+            note(f"{error} Until this is corrected, fine-tunes ignore the training settings beside the LM {lm}")
             return None
 
 
@@ -262,7 +264,11 @@ def _as_typed(text: str) -> str:
     text = re.sub(r"\b(prompt|response|id|label|source)_field\b", r"--\1-field", text)
     text = re.sub(r"\b(turns|preferences|split)=[\"']?(\w+)[\"']?", r"--\1 \2", text)
     text = re.sub(r"\btrained_with\b", "--trained-with", text)
-    text = text.replace("with longest_line", "with --longest-line").replace("longest_line=", "--longest-line ")
+    text = (
+        text.replace("skip_invalid=True", "--skip-invalid")
+        .replace("with longest_line", "with --longest-line")
+        .replace("longest_line=", "--longest-line ")
+    )
     return re.sub(r"\bwith split\b", "with --split", text).replace("config or split", "--data-config or --split")
 
 
@@ -445,7 +451,10 @@ class QueryOptions:
         from airrep.corpus.inputs import is_place
 
         if is_place(text):
-            note(f"--better: '{text}' is read as the text of an answer, although there is a file of this name")
+            note(
+                f"--better: '{text}' is read as the text of an answer, although a file has this name. To read the "
+                "file, give the queries as a file too (QUERIES)"
+            )
         return typed_example("", text, "--better")
 
 

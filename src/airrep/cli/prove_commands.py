@@ -84,7 +84,7 @@ def prove_command(
         str | None, "Judge the scores of the whole index instead of single rows, within this time, such as 30m or 2h."
     ] = None,
     prompt: Annotated[str | None, "Prompt of one answer that you type here, instead of a file of QUERIES."] = None,
-    response: Annotated[str | None, "Response of the answer that you type."] = None,
+    response: Annotated[str | None, "The answer to --prompt that you want to explain."] = None,
     better: options.BetterOption = None,
     proof: ProofFlags,
     computing: options.ComputeOptions,

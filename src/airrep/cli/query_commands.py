@@ -45,7 +45,7 @@ def top_command(
         ),
     ] = None,
 ) -> None:
-    """Find the training examples that taught an answer (with --better: in place of the better one).
+    """Find the training examples that taught an answer; with --better, rather than a better answer.
 
     Each answer gets a verdict: an example stands out, the evidence is weak, or nothing here taught the answer.
     """
@@ -149,8 +149,8 @@ class PickOptions:
     by: Annotated[str | None, "Field that --most applies to, such as source."] = None
     most: Annotated[
         list[str] | None,
-        "Pick at most this many examples: 500 limits each value of the field --by, forum=500 limits the value forum. "
-        "May be repeated.",
+        "Pick at most this many examples for each value of the field --by (such as 500), or for a single value (such "
+        "as forum=500). May be repeated.",
     ] = None
     tokens: Annotated[int | None, "Token budget. Picking stops before it would be exceeded."] = None
     tokenizer: Annotated[

@@ -141,11 +141,9 @@ def mix_command(
     asking: options.QueryOptions,
     delivery: options.HitOptions,
     by: Annotated[str, "The field that names the source."] = "source",
-    top: Annotated[
-        float, Setting("Share of the examples that count, taken from the top of each query's ranking.")
-    ] = 0.01,
+    top: Annotated[float, Setting("Count only the top of each query's ranking: this share of all examples.")] = 0.01,
     where: options.WhereOption = None,
-    seed: Annotated[int, Setting("Random seed for the draws of queries behind the intervals.", 0)] = 0,
+    seed: Annotated[int, Setting("Random seed of the bootstrap over queries, which gives the intervals.", 0)] = 0,
     write: Annotated[
         list[str] | None,
         typer.Option(

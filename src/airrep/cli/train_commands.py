@@ -69,8 +69,9 @@ def train_command(
     learning: TrainingOptions,
     method: Annotated[
         Literal["encoder", "datamodels"],
-        "datamodels: instead of an encoder, train a linear regression of each query's loss on which examples were in "
-        "the subset. It works only for the queries and examples of one instance.",
+        "datamodels: instead of an encoder, train a linear regression for each query, which predicts the query's loss "
+        "from the examples in a subset. LABELS must be a single instance (sample of the data), and the regressions "
+        "work only for its queries and examples.",
     ] = "encoder",
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
@@ -170,12 +171,12 @@ class GivenLabels:
 
     labels: Annotated[
         list[str] | None,
-        f"Learn from these labels, without fine-tunes of its own; may be repeated. {options.CHOICE_HELP}",
+        f"Learn from these labels instead of running fine-tunes; may be repeated. {options.CHOICE_HELP}",
     ] = None
     held_out: Annotated[list[str] | None, "With --labels: labels for other queries, to judge the result."] = None
     recipe: Annotated[
         str | None,
-        "With --labels: learn weights for the channels of this recipe, a name or a YAML file.",
+        "With --labels: recipe (list of methods) to learn weights for, a name or a YAML file.",
     ] = None
 
     def learn(self, reading: options.ReadingOptions, data: list[str], lm: str | None, out: Path) -> "Adapted":
@@ -215,20 +216,26 @@ def adapt_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Learn a recipe for your data and LM within a time budget, and say whether it is better than the defaults.
+    """Learn, within a time budget, how to weigh methods for your data and LM, and say if this beats the defaults.
 
-    It times this machine and fine-tunes the LM on random subsets. From the losses it learns how to weigh the channels
-    (the methods whose scores are added) and, if there is time, an encoder. It judges the result on examples and queries
-    that it did not learn from: random rows, or your --queries. --training takes the settings of the fine-tuning from
-    your own training; the verdict holds for those settings. --set changes single settings. Run it again to go on.
+    The command measures how fast this machine is, and fine-tunes the LM on random subsets. From the losses it learns a
+    weight for each method; a score is the weighted sum of the methods' scores. If there is time, it also trains an
+    encoder.
 
-    With --labels and --held-out it learns from labels that you have, and fine-tunes nothing. Sixteen labelled subsets
-    are enough to begin with.
+    The result is judged on examples and queries that were not used for learning: random rows, or your --queries.
+
+    --training takes the settings of the fine-tuning from your own training, and --set changes single settings. The
+    verdict holds for these settings. After an interruption, run the same command again to go on.
+
+    With --labels and --held-out, airrep learns from labels that you have, and fine-tunes nothing. Sixteen labelled
+    subsets are enough to begin with.
     """
     from airrep.cli.show.evaluations import next_of_adapted, print_adapted
 
     if given.labels and dry_run:
-        raise ConfigError("adapt: --dry-run times fine-tunes, but --labels runs none. Leave out one of them.")
+        raise ConfigError(
+            "adapt: --dry-run measures the time of fine-tunes, but --labels runs none. Leave out one of the two."
+        )
     tracker, asked = options.tracker(ctx, None if dry_run else track), queries or []
     if given.labels:
         made = given.learn(reading, [data, *asked], lm, out)

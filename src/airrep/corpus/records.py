@@ -81,7 +81,8 @@ class Schema:
         key = _taken(rest, self.id_field or "id")
         if key is None and self.id_field is not None:  # a named id field must not fall back to hashes of texts
             raise DataError(
-                f'the id field "{self.id_field}" is empty, null or missing. This record has {names(record)}'
+                f'the id field "{self.id_field}" is empty, null or missing. This record has {names(record)}. Choose '
+                "another id_field, or give each record an id"
             )
         of_label = _taken(rest, self.label_field or "label")
         source = _taken(rest, self.source_field or "source")

@@ -198,9 +198,10 @@ class Encoder(ABC):
 
         The format ``"airrep"`` is that of the published checkpoints. float32 storage keeps every bit of the weights.
         """
-        for value, known in ((model_format, get_args(Format)), (storage, get_args(Storage))):
+        asked = (("model_format", model_format, get_args(Format)), ("storage", storage, get_args(Storage)))
+        for name, value, known in asked:
             if value not in known:
-                raise ConfigError(f"saving {path}: '{value}' is not known; expected one of {', '.join(known)}.")
+                raise ConfigError(f"{path}: cannot save with {name}='{value}'. Use one of {', '.join(known)}.")
         with new_folder(Path(path)) as folder:
             self._write(folder, model_format, storage)
             if choose_prompts(folder, self.name, None, None) != self.prompts:

@@ -211,8 +211,9 @@ def _check(runs: Named) -> None:
             )
         if run.subject != first.subject:
             raise DataError(
-                f"{other}: was judged on other queries, data or labels than {name} (subject {run.subject[:12]}; "
-                f"{first.subject[:12]}), so rows cannot be paired. Judge both on the same data."
+                f"{other}: was evaluated on other queries, training data or labels than {name} (fingerprint "
+                f"{run.subject[:12]}, not {first.subject[:12]}), so it cannot be compared. Evaluate both on the same "
+                "data."
             )
 
 

@@ -92,7 +92,9 @@ class LabelStatistics:
     def __init__(self, instances: Sequence[LabelledInstance], seconds: float | None = None) -> None:
         """Check the losses; arguments and errors as for :func:`airrep.evaluation.diagnosis.diagnose`."""
         if not instances:
-            raise ConfigError("diagnose: no labelled instance is given. Give at least one.")
+            raise ConfigError(
+                "diagnose: no labels (measured losses) are given. Pass airrep.open(LABELS).instances(TRAIN)."
+            )
         for instance in instances:
             refuse_removals(instance)
             check_losses(instance.losses)

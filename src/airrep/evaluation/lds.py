@@ -180,12 +180,12 @@ class LdsStudy:
     def _check(self) -> None:
         everything = (*self.instances, *self.tune)
         if self.temperature != 1 and self.own_pool is not None and self.asked_pool is None:
-            raise ConfigError("evaluate: a temperature has no effect on the pool sum. Add --pool attention.")
+            raise ConfigError("evaluate: these labels use --pool sum, which has no temperature. Add --pool attention.")
         if self.measure == "lds":
             for instance in everything:
                 refuse_removals(instance)
         if not self.indexes or not self.instances:
-            raise ConfigError("evaluate: at least one index and one labelled instance are needed. Give both.")
+            raise ConfigError("evaluate: at least one index and labels (measured losses) are needed. Give both.")
         if self.resamples < 1:
             raise ConfigError(f"resamples={self.resamples}: must be at least 1.")
         bare = next((instance.name for instance in everything if not np.isfinite(instance.losses).any()), None)
@@ -200,7 +200,7 @@ class LdsStudy:
             if name is not None:
                 alias = "" if name == instance.name else f" (as {name})"
                 raise ConfigError(
-                    f"instance {instance.name}: is among the labels to judge by{alias}. Tune on another instance."
+                    f"instance {instance.name}: is in both --labels{alias} and --tune. Give other labels to --tune."
                 )
 
     @property
@@ -305,13 +305,13 @@ class LeftOutStudy(LdsStudy):
         kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
         if kept is not None:
             raise DataError(
-                f"instance {kept}: its subsets leave out more than a tenth of the pool, but the subsets of other "
-                "instances leave out less. Evaluate the two kinds separately."
+                f"instance {kept}: its subsets leave out more than a tenth of the training examples, but the subsets "
+                "of other instances leave out less. Evaluate the two kinds of instances separately."
             )
         if self.tune:
             raise ConfigError(
-                "evaluate: --tune has no effect on subsets that leave out little, since their pool is sum. Remove "
-                "--tune; to use attention, set its temperature: --pool attention:0.2."
+                "evaluate: --tune has no effect, because scores are summed for labels whose subsets leave out only a "
+                "few examples. Remove --tune; to use attention, set its temperature: --pool attention:0.2."
             )
         super()._check()
 

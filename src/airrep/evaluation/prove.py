@@ -345,10 +345,9 @@ class _Case:
                 f"prove: too few of the {len(trial.others):,} other examples differ from the {count:,} named rows, so "
                 "there are no random rows to compare with. Name fewer rows."
             )
-        sized = trial.sized + count
         self.tell(
-            f"{3 * self.settings.seeds:,} fine-tunes on {sized:,} to {sized + count:,} examples each: {trial.sized:,} "
-            f"other rows, with the {count:,} named rows, as many random rows, or both; results are kept in {out}"
+            f"{3 * self.settings.seeds:,} fine-tunes, each on {trial.sized:,} other rows and one of three additions: "
+            f"the {count:,} named rows, as many random rows, or both; results are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}

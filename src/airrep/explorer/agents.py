@@ -196,7 +196,7 @@ class Ranked(Told):
 class Changed(Told):
     """The predicted effect of leaving examples out."""
 
-    change: float = Field(description="Below 0: what is left out had been teaching the answer.")
+    change: float = Field(description="Below 0: without the examples, the data would teach the answer less.")
     before: float
     after: float
     removed: int
@@ -307,12 +307,8 @@ def what_if_i_drop(explorer: Explorer, asked: WhatIfIDrop) -> dict[str, Any]:
     command = questions.prove(explorer, basket)
     told = questions.what_if(explorer, basket)
     numbers = _rounded(told, "change", "before", "after", "removed", "kept")
-    meaning = "no change is predicted"
-    if told["change"]:
-        less = "less" if told["change"] < 0 else "more"
-        meaning = f"without them the data would teach this answer {less}{' than the better one' * told['better']}"
     named = f"; {command['file']} is a file of JSON lines with the ids" if command["ids"] else ""
-    return {**numbers, "meaning": f"{meaning}: a prediction, not a proof", "prove": command["command"] + named}
+    return {**numbers, "meaning": f"{told['meaning']}: a prediction, not a proof", "prove": command["command"] + named}
 
 
 def select(explorer: Explorer, asked: SelectExamples) -> dict[str, Any]:

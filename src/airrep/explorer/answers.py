@@ -221,7 +221,8 @@ class Groups(Pooled):
 class WhatIf(Pooled):
     """The score of the training data for a query, with and without some examples."""
 
-    change: float = Field(description="After minus before. Below 0, what is left out had been helping.")
+    change: float = Field(description="After minus before.")
+    meaning: str = Field(description="What the change predicts, in words.")
     before: float
     after: float
     removed: int

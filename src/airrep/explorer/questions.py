@@ -44,7 +44,7 @@ from airrep.explorer.requests import (
 )
 from airrep.index.contrast import Question
 from airrep.index.results.citations import cite
-from airrep.index.results.kinds import FIRST, GroupResult, WhatIfResult
+from airrep.index.results.kinds import FIRST, GroupResult, WhatIfResult, effect_text
 from airrep.index.selection import Pick
 from airrep.index.selection import select as pick
 from airrep.index.why import Reasons, Scored, Why, check_tokens
@@ -237,6 +237,7 @@ def what_if(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
     result = index.what_if(question.queries, remove=removed, better=question.better, why=True)
     return {
         "change": float(result.change[0]),
+        "meaning": effect_text(float(result.change[0]), better=question.better is not None),
         "before": float(result.before[0]),
         "after": float(result.after[0]),
         "removed": result.removed,

@@ -72,8 +72,8 @@ class Paged(Request):
         """The part as a slice; ConfigError if it is too long for one answer."""
         if self.count > PAGE:
             raise ConfigError(
-                f"count: is {self.count}, but one answer holds at most {PAGE}. Request fewer, or request lines "
-                "(application/x-ndjson)."
+                f"count: is {self.count}, but one answer holds at most {PAGE} items. Lower count, or send the header "
+                "Accept: application/x-ndjson to get one item a line."
             )
         return slice(self.start, self.start + self.count)
 

@@ -2,15 +2,17 @@
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import replace as replaced
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from airrep.arrays import whole_number
-from airrep.attributors.base import Attributor, OnProgress, fit_method, usable
+from airrep.attributors.base import Attributor, OnProgress, SeveralMethods, fit_method, usable
 from airrep.attributors.methods import before_training, make_attributor, packages_of
+from airrep.attributors.precomputed import PrecomputedAttributor
 from airrep.attributors.recipes import RecipeLike
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus
@@ -20,7 +22,7 @@ from airrep.index.encoding import corpus_entry, reading_entry, seal_index, write
 from airrep.index.index import Index
 from airrep.index.rows import KIND, PACKAGES, READING
 from airrep.index.shards import SHARD
-from airrep.runtime.artifacts import real_path
+from airrep.runtime.artifacts import check_digests, real_path
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_in_use, measuring
 from airrep.runtime.publishing import writing
@@ -83,7 +85,7 @@ def build_index(
     """
     path = real_path(out)
     method, train, shard_rows = checked(train, method, settings, shard_rows, skip_invalid, recipe)
-    plan = planned(method, train, shard_rows, progress)
+    plan = planned(method, train, shard_rows, progress, partial(index_stage, path, replace=replace))
     stage = index_stage(path, plan.request, replace)
     finished = stage.finished()
     if finished is not None and finished["generation"] > 0:
@@ -151,8 +153,25 @@ LEAST_LIKENESS = 0.98
 """Least cosine, or rank correlation, of bfloat16 gradients with float32 for which bfloat16 is used."""
 
 
-def planned(method: Attributor, train: Corpus, shard_rows: int, progress: OnProgress | None) -> "BuildPlan":
-    """Let a method learn from its corpus, and plan its index; in float32 if bfloat16 changes gradients too much."""
+def planned(
+    method: Attributor,
+    train: Corpus,
+    shard_rows: int,
+    progress: OnProgress | None,
+    stage: Callable[[Mapping[str, Any]], Stage],
+) -> "BuildPlan":
+    """Let a method learn from its corpus, and plan its index; in float32 if bfloat16 changes gradients too much.
+
+    *stage* makes the stage of a request. If it is finished, other data are refused before anything is learnt; with
+    equal data and settings, what the method learnt then is read instead.
+    """
+    known = {"method": method.name, "corpus": train.fingerprint, "shard_rows": shard_rows}
+    early = replaced(stage(known), shown=lambda request: {name: request.get(name) for name in known})
+    finished = early.finished()
+    if finished is not None and _decided(method):
+        before = finished.get("lineage", finished)["settings"]
+        if before == method.settings.model_dump(mode="json"):
+            return recalled(method, train, shard_rows, early.path, finished["files"])
     half = "bfloat16" in method.execution.values()
     method, noise = _steadied(method, train) if half else (method, {})
     return BuildPlan(method, train, shard_rows, fit(method, train, progress), noise)
@@ -181,6 +200,23 @@ def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> M
     with measuring(device_in_use(attributor.settings)) as meter:
         fit_method(attributor, train, progress)
     return meter.spent
+
+
+def _decided(method: Attributor) -> bool:
+    """Return whether settings and corpus decide what a method learns, and its fingerprint all else that it reads."""
+    parts = method.parts if isinstance(method, SeveralMethods) else [method]
+    own = all(type(one).__module__.startswith("airrep.") for one in parts)
+    return own and not any(isinstance(one, PrecomputedAttributor) for one in parts)
+
+
+def recalled(method: Attributor, train: Corpus, shard_rows: int, folder: Path, files: Mapping[str, Any]) -> "BuildPlan":
+    """Plan an index whose method uses what an earlier build learnt, by the files of its manifest."""
+    state = {name: entry for name, entry in files.items() if name.startswith("state/")}
+    check_digests(folder, state)
+    method.load()
+    if state:
+        method.load_state(folder / "state")
+    return BuildPlan(method, train, shard_rows, MeasuredCost(0.0, 0.0))
 
 
 @dataclass(frozen=True)

@@ -156,14 +156,15 @@ def _spanned_alike(answer: Example, better: Example) -> Example:
         return better
     if answer.span is None:
         raise ConfigError(
-            f"answer '{answer.id}': only its better answer has a marked span. Mark a span in the answer too."
+            f"answer '{answer.id}': its better answer has a marked part (span), but the answer has none. Mark a part "
+            "of the answer too, with [[ ]] or the field 'span'."
         )
     before, after = answer.response[: answer.span[0][0]], answer.response[answer.span[-1][1] :]
     text, stop = better.response, len(better.response) - len(after)
     if not (text.startswith(before) and text.endswith(after) and text[len(before) : max(stop, 0)].strip()):
         raise ConfigError(
-            f"answer '{answer.id}': outside the marked span, its better answer has other words. Mark a span in the "
-            "better answer too."
+            f"answer '{answer.id}': its better answer differs outside the marked part (span), or leaves this part "
+            "empty. Change only the marked words, or mark a part of the better answer too."
         )
     return replace(better, span=((len(before), stop),))
 
@@ -177,7 +178,7 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
         shown = better if len(better) <= FIELD_PARTS else better[:FIELD_PARTS] + "…"
         fields = {name for example in asked for name in example.metadata}
         raise ConfigError(
-            f"better: '{shown}' is not a field of the queries, and one text cannot answer several prompts. "
+            f"better: '{shown}' is not a field of the queries, and as one answer it does not fit different prompts. "
             f"{near(better, fields, 'Give the name of a field, or a file of better answers.')}"
         )
     if not better.strip():
@@ -201,8 +202,8 @@ def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Ex
         return match_better(asked, better)
     if len(better) != len(asked):
         raise ConfigError(
-            f"better: there are {len(better):,} texts for {len(asked):,} answers. Give one text for each answer, or "
-            "examples with the same prompts."
+            f"better: there are {len(better):,} better answers for {len(asked):,} answers. Give one for each answer, "
+            "in the same order, or give each better answer the prompt of its answer."
         )
     pairs = zip(asked, better, strict=True)
     return [replace(answered(example, one.response), span=one.span) for example, one in pairs]

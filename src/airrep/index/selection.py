@@ -451,7 +451,7 @@ def _limits(
 ) -> Limits | None:
     """Return the limits besides the best ranks; None if there are none."""
     if (by is None) != (most is None):
-        raise ConfigError("select: by (a field) needs most (how many of each value), and most needs by. Give both.")
+        raise ConfigError("select: by=FIELD and most=NUMBER (the limit for each value) work only together. Give both.")
     if count is None and tokens is None:
         raise ConfigError("select: give a count, a budget of tokens, or both.")
     if count is not None:

@@ -11,13 +11,13 @@ from airrep.attributors.recipes import RecipeLike
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import AirRepError, ArtifactError, ConfigError
-from airrep.index.building import BuildPlan, checked, has_shards, index_stage, planned, save_state
+from airrep.index.building import BuildPlan, checked, has_shards, index_stage, planned, recalled, save_state
 from airrep.index.encoding import seal_index, write_shards
 from airrep.index.rows import IndexRows
 from airrep.index.shards import is_whole
 from airrep.runtime.artifacts import check_digests, fetched, read_manifest, real_path, seal
 from airrep.runtime.engine import Engine, Share
-from airrep.runtime.metering import COSTS, FIT, MeasuredCost, append_cost
+from airrep.runtime.metering import COSTS, FIT, append_cost
 from airrep.runtime.publishing import new_place, writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage, refuse_difference
@@ -102,12 +102,16 @@ def build_part(
             f"--part {mine}: {len(train):,} examples make only {shards} shards of {shard_rows:,}, and each part needs "
             "at least one. Use fewer parts, or lower --set shard_rows=."
         )
+
+    def stage_of(request: Mapping[str, Any]) -> Stage:
+        asked = {**request, "share": str(mine)}
+        return Stage(path, KIND, "a part made", asked, replace, has_shards, "an unfinished part of another index")
+
     if state is None:
-        plan = planned(method, train, shard_rows, progress)
+        plan = planned(method, train, shard_rows, progress, stage_of)
     else:
         plan = _learnt_from(open_part(state), method, train, shard_rows)
-    request = {**plan.request, "share": str(mine)}
-    stage = Stage(path, KIND, "a part made", request, replace, has_shards, "an unfinished part of another index")
+    stage = stage_of(plan.request)
     if stage.finished() is None:
         _build(stage, plan, mine, progress, make_engine(engine))
     return open_part(path)
@@ -118,11 +122,7 @@ def _learnt_from(part: IndexPart, method: Attributor, train: Corpus, shard_rows:
     where = "Give another part, or leave --set state= out."
     if part.lineage["method"] != method.name:
         raise ArtifactError(f"{part.path}: was built with {part.lineage['method']}, not {method.name}. {where}")
-    check_digests(part.path, {name: entry for name, entry in part.files.items() if name.startswith("state/")})
-    method.load()
-    if part.state:
-        method.load_state(part.path / "state")
-    plan = BuildPlan(method, train, shard_rows, MeasuredCost(0.0, 0.0))
+    plan = recalled(method, train, shard_rows, part.path, part.files)
     refuse_difference(part.path, "a part of an index made", part.lineage["request"], plan.request, where)
     return plan
 

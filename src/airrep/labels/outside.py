@@ -193,7 +193,8 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
     if not 0 <= number < len(plan) or (member or 0) >= plan.subset_count:
         last = f"{len(plan) - 1}-{plan.subset_count - 1}"
         raise DataError(
-            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, 0-0 to {last}, or 0-{BEFORE}."
+            f"{where}: there is no subset {shown_json(name)}. Give INSTANCE-SUBSET (two numbers, from 0-0 to {last}), "
+            f"or 0-{BEFORE} for losses before the fine-tunes."
         )
     return Place(number, member, 0 if member is None else seed)
 
@@ -229,9 +230,10 @@ def _load(path: Path) -> np.ndarray:
 def _finite(losses: np.ndarray, path: Path, of: str) -> QueryLosses:
     wrong = np.flatnonzero(~(np.abs(losses.astype(np.float64)) <= MOST))
     if len(wrong):
+        instead = f", or write the losses as JSONL without those{of}" if of else ""
         raise DataError(
-            f"{path}: the loss of query {wrong[0]}{of} is {losses[wrong[0]]}, but must be a finite number. "
-            "Correct it, or write JSONL without this subset."
+            f"{path}: the loss of query {wrong[0]}{of} is {losses[wrong[0]]}, but must be a finite number. Correct "
+            f"this loss{instead}."
         )
     return np.ascontiguousarray(losses, np.float32)
 

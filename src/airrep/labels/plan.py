@@ -46,17 +46,19 @@ class SamplingSettings(Settings):
     """'random' draws subsets. 'removals' takes the whole pool, then the pool without a few examples,
     for leave-one-out. 'paired' draws subsets and fine-tunes all subsets of an instance with one seed."""
     instances: int = Field(default=100, ge=1)
-    """Number of instances (each has its own training examples, queries and subsets); fewer if the data are too few."""
+    """Number of instances (samples of the data, each with its own training examples, queries and subsets); fewer if the
+    data are too few."""
     train_count: int | None = Field(default=100_000, ge=2)
-    """Number of training examples in the pool of each instance, from which its subsets are drawn; fewer if the data are
-    too few. None takes every example that may be drawn."""
+    """Number of training examples in each instance (sample of the data), from which its subsets are drawn; fewer if the
+    data are too few. None takes every example that may be drawn."""
     query_count: int | None = Field(default=10_000, ge=1)
-    """Number of queries of each instance; fewer if the data are too few. None takes every one that may be drawn."""
+    """Number of queries in each instance (sample of the data); fewer if the data are too few. None takes every query
+    that may be drawn."""
     subsets: int = Field(default=100, ge=2)
-    """Number of subsets of each instance."""
+    """Number of subsets to draw from each instance, which is a sample of the data."""
     size: int | str = 1_000
-    """Number of examples in each subset, or a percentage of the instance's examples, such as 99%; if left out, at most
-    a fifth of them. A size that you give is taken as it is."""
+    """Number of examples in each subset, or a percentage of the examples to draw from, such as 99%; if left out, the
+    default, but at most a fifth of these examples. A size that you give is taken as it is."""
     removals: int | None = Field(default=None, ge=1)
     """Number of removals (fine-tunes without one example) instead of random subsets. Needs kind=removals; no two
     removals share an example."""
@@ -67,7 +69,8 @@ class SamplingSettings(Settings):
     stratify: Literal["source", "label"] | None = None
     """Keep each source's or label's share in pools, queries and subsets. None draws without regard to either."""
     held_out: int = Field(default=0, ge=0)
-    """Number of instances that share no text with the others, to judge a trained encoder on."""
+    """Number of instances (samples of the data) to keep for judging a trained encoder; they share no text with the
+    others."""
     disjoint_instances: bool = False
     """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)

@@ -110,8 +110,8 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
         subsets = list(draw.subsets(i, pool))
         if i and len(subsets) * i != len(rows["members"]):
             raise DataError(
-                f"instance {i}: has {len(subsets) - 1:,} {settings.removals_by}s, but earlier instances have "
-                f"{len(rows['members']) // i - 1:,}, and removals need the same number in all. Set "
+                f"instance {i}: has {len(subsets) - 1:,} {settings.removals_by}s to leave out one at a time, but "
+                f"earlier instances have {len(rows['members']) // i - 1:,}. To make the numbers equal, set "
                 f"stratify={settings.removals_by}, or raise train_count."
             )
         rows["members"] += subsets

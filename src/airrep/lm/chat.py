@@ -319,7 +319,7 @@ class Chat:
                     **given,
                 )
         except LimitError as error:
-            raise ConfigError(f"lm {self.name}: its chat template {error}. Use template=plain.") from error
+            raise ConfigError(f"lm {self.name}: {error}") from error
         except Exception as error:  # a template is a program
             reason = short(" ".join(str(error).split()) or type(error).__name__)
             raise ConfigError(f"lm {self.name}: its chat template fails: {reason}. Use template=plain.") from error
@@ -729,9 +729,11 @@ def limited(seconds: float, memory: int) -> Iterator[None]:
         except (_TimeUp, MemoryError) as caught:
             error, late = caught, isinstance(caught, _TimeUp)
         if late:
-            raise LimitError(f"takes longer than {seconds:g} s") from error
+            raise LimitError(f"its chat template takes longer than {seconds:g} s. Use template=plain.") from error
         if error is not None:
-            raise LimitError(f"needs more than {memory / 2**20:,.0f} MiB of memory") from error
+            raise LimitError(
+                f"its chat template needs more than {memory / 2**20:,.0f} MiB of memory. Use template=plain."
+            ) from error
 
 
 @contextmanager

@@ -317,7 +317,10 @@ def _check_mergeable(name: str, config: Mapping[str, Any]) -> None:
             f"{_INSTEAD}"
         )
     if config.get("megatron_config") is not None:
-        raise ConfigError(f"lm {name}: its {ADAPTER_CONFIG} names program code. Remove megatron_config.")
+        raise ConfigError(
+            f"lm {name}: airrep refuses megatron_config in {ADAPTER_CONFIG}, because peft would import the Python "
+            "module named there. Remove megatron_config."
+        )
 
 
 def tied_layers(model: Any) -> tuple[str, str] | None:

@@ -192,7 +192,9 @@ def _inputs(model: Any, batch: PackedDocuments) -> dict[str, Any]:
     if reads_packed(model):
         return inputs | {"position_ids": batch.positions, "spans": batch.spans}
     if sum(span.sequences for span in batch.spans) != 1:
-        raise ValueError("a model that reads one document at a time was given several")
+        raise ValueError(
+            "this model reads one document at a time, but the batch has several. Pass one document a batch."
+        )
     return inputs
 
 

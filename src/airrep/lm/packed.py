@@ -245,7 +245,9 @@ def _bitsandbytes(own: Mapping[str, Tensor], _: Mapping[str, Any]) -> Stored:
         largest = own["weight.nested_quant_map"][largest.int()] * blocks + state["nested_offset"]
     count, width = state["shape"]
     if width % state["blocksize"]:
-        raise ValueError(f"its {width} columns are not a multiple of the block size {state['blocksize']}")
+        raise ValueError(
+            f"the weight has {width} columns, which is not a multiple of its block size {state['blocksize']}"
+        )
     codes = own["weight"].view(torch.uint8).view(count, -1)
     return Nibbles(
         codes, own["weight.quant_map"].float(), largest.float().view(count, -1), getattr(torch, state["dtype"])

@@ -28,7 +28,9 @@ from airrep.planning.budget import (
     STEP_QUERIES,
     STEP_SUBSETS,
     AtHand,
+    Costs,
     LearnPlan,
+    check_affordable,
     check_enough,
     choose,
     measure_machine,
@@ -93,8 +95,7 @@ class Adaptation:
             return replace(self, lm=lm).run(seconds)
         out, begun, tell = make_folder(here_only(self.out, "an adaptation is made")), time.monotonic(), self.tell
         with locked(out):
-            usable = self._usable()
-            plan = self._plan(out, seconds, usable)
+            plan, usable = self._plan(out, seconds)
             asked = self._asked(plan)
             learn, rest = split(usable, plan, self.seed)
             members = self._members(usable)
@@ -127,8 +128,7 @@ class Adaptation:
 
     def forecast(self, seconds: float) -> LearnPlan:
         """Measure this machine and return the plan that :meth:`run` would choose for *seconds*; nothing is written."""
-        own = replace(self, lm=self.lm.before())
-        return own._choose(seconds, own._usable())
+        return replace(self, lm=self.lm.before())._choose(seconds)[0]
 
     def _members(self, usable: Corpus) -> list[Channel]:
         """Return the shipped channels, with the LM's tokens and gradients; report and leave out those that fail."""
@@ -139,11 +139,14 @@ class Adaptation:
         """Return the channel of gradients after a fine-tune on a random subset; none if *members* have no gradients."""
         if not any(one.method == "logra" for one in members):
             return []
-        self.tell(f"fine-tuning the LM on {size:,} examples, to use gradients before and after; {folder} keeps this LM")
+        self.tell(
+            f"fine-tuning the LM on {size:,} examples, to use gradients before and after this fine-tune; the "
+            f"fine-tuned LM is saved in {folder}"
+        )
         try:
             warm_up(pool, folder, self.lm, self.tuning, count=size, seed=self.seed)
         except TrainingError as error:
-            self.tell(f"the recipe goes on without gradients after a short fine-tune, which failed: {error}")
+            self.tell(f"the short fine-tune failed, so the recipe uses no gradients of the fine-tuned LM: {error}")
             return []
         found = self._readable(ChannelsSettings(lm=self.lm.lm, warmed=str(folder)).channels[-1], pool)
         return [] if found is None else [found]
@@ -200,7 +203,10 @@ class Adaptation:
             raise ConfigError("queries: the LM cannot read any of them. Give other queries.")
         drawn = min(len(found), plan.held_out_queries)
         few = "" if drawn == len(found) else f", drawn at random from {len(found):,}"
-        self.tell(f"the result is judged on {drawn:,} of your queries{few}; weights are learnt on rows of your data")
+        self.tell(
+            f"the result is judged on {drawn:,} of your queries{few}; the weights of its methods are learnt on rows of "
+            "your data"
+        )
         return found
 
     def _held_out(
@@ -253,8 +259,8 @@ class Adaptation:
         found = labels.instances(corpus, queries)
         return [replace(instance, name=f"{out.name} {instance.name}") for instance in found]
 
-    def _plan(self, out: Path, seconds: float | LearnPlan, usable: Corpus) -> LearnPlan:
-        """Return the plan of an interrupted run with the same request, or a new plan.
+    def _plan(self, out: Path, seconds: float | LearnPlan) -> tuple[LearnPlan, Corpus]:
+        """Return the plan of an interrupted run with the same request, or a new plan; and the usable examples.
 
         The directory is not a stage: it is never finished as a whole. Each artifact in it has its own stage.
         """
@@ -269,18 +275,29 @@ class Adaptation:
         }
         path = out / PLAN
         if path.exists():
-            return _stored_plan(path, request)
-        plan = seconds if isinstance(seconds, LearnPlan) else self._choose(seconds, usable)
+            return _stored_plan(path, request), self._usable()
+        plan, usable = (seconds, self._usable()) if isinstance(seconds, LearnPlan) else self._choose(seconds)
         write_file(path, canonical_json({"request": request, "plan": plan.model_dump(mode="json")}))
-        return plan
+        return plan, usable
 
-    def _choose(self, seconds: float, usable: Corpus) -> LearnPlan:
+    def _choose(self, seconds: float) -> tuple[LearnPlan, Corpus]:
+        """Measure the machine, then read all examples and choose a plan.
+
+        Before anything is measured, only the number of examples can be checked.
+        """
         begun, tell = time.monotonic(), self.tell
-        check_enough(len(usable))
+        check_enough(len(self.corpus))
+
+        def at_hand(costs: Costs, examples: int) -> AtHand:
+            return AtHand(seconds - (time.monotonic() - begun), costs, examples, self.workers, self.tuning.epochs)
+
+        def check(least: Costs, likely: Costs) -> None:
+            check_affordable(at_hand(least, len(self.corpus)), likely)
+
         tell("measuring this machine")
-        costs = measure_machine(usable, self.lm, self.tuning, self.start, self.seed)
-        left = seconds - (time.monotonic() - begun)
-        plan = choose(AtHand(left, costs, len(usable), self.workers, self.tuning.epochs))
+        costs = measure_machine(self.corpus, self.lm, self.tuning, self.start, self.seed, check)
+        usable = self._usable()
+        plan = choose(at_hand(costs, len(usable)))
         tell(
             f"an example takes {1000 * costs.fine_tune:.1f} ms to fine-tune on, {1000 * costs.evaluate:.1f} ms to "
             f"evaluate, {1000 * costs.encode:.1f} ms to encode"
@@ -298,7 +315,7 @@ class Adaptation:
         else:
             others = "with fewer, gradients of all examples cost less time"
             tell(f"training an encoder saves time if there are at least {pays:,.0f} examples; {others}")
-        return plan
+        return plan, usable
 
 
 def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
@@ -334,8 +351,8 @@ def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
     needed = 2 * (plan.held_out_pool + plan.held_out_queries)
     if len(rest) < needed:
         raise ConfigError(
-            f"data: {len(rest):,} examples are left to judge on, and {needed:,} are needed, since too many share a "
-            "prompt. Remove repeated prompts, or give more examples."
+            f"data: {needed:,} examples are needed to judge on, but only {len(rest):,} are left, because examples with "
+            "the same prompt stay together. Remove repeated prompts, or give more examples."
         )
     return learn, rest
 

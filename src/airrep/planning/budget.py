@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -24,6 +24,9 @@ from airrep.runtime.metering import IndexCost, index_cost, peak_memory
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
 from airrep.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from airrep.lm.model import TargetLM
 
 SIZES = (1000, 700, 500, 350, 250, 150, 100, 64, 32)
 LEAST_WEIGHING, WISHED_WEIGHING = 16, 60
@@ -196,10 +199,23 @@ def choose(hand: AtHand) -> LearnPlan:
         found = _best(hand, warms) or _weighing(hand, warms)
         if found is not None:
             return found
+    raise _too_short(hand)
+
+
+def check_affordable(hand: AtHand, likely: Costs) -> None:
+    """Raise ConfigError if not even the smallest plan fits; the costs at hand are the least possible ones.
+
+    *likely* costs tell how much time is needed.
+    """
+    if _weighing(hand._replace(examples=LEAST_EXAMPLES), False) is None:
+        raise _too_short(hand._replace(costs=likely))
+
+
+def _too_short(hand: AtHand) -> ConfigError:
     minutes = 1
     while _weighing(hand._replace(seconds=60 * minutes), False) is None:
         minutes += 1 + minutes // 10
-    raise ConfigError(
+    return ConfigError(
         f"budget: only {max(0.0, hand.seconds):.0f} seconds are left for learning, too few on this machine. Give at "
         f"least {minutes} minutes, more workers or a smaller language model."
     )
@@ -292,15 +308,21 @@ def _weighing(hand: AtHand, warms: bool) -> LearnPlan | None:
     return max(filled, key=lambda plan: (plan.held_out_subsets, plan.size), default=None)
 
 
+LEAST_EXAMPLES = 2 * math.ceil(max(LEAST_QUERIES / WEIGHING_QUERIES, 3 * SIZES[-1] / (1 - WEIGHING_QUERIES)))
+
+
 def check_enough(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
-    least = 2 * math.ceil(max(LEAST_QUERIES / WEIGHING_QUERIES, 3 * SIZES[-1] / (1 - WEIGHING_QUERIES)))
-    if examples < least:
-        raise ConfigError(f"data: {examples:,} examples are too few to learn a recipe from. Give at least {least:,}.")
+    if examples < LEAST_EXAMPLES:
+        raise ConfigError(
+            f"data: {examples:,} examples are too few to learn a recipe from. Give at least {LEAST_EXAMPLES:,}."
+        )
 
 
-MEASURED = 64
-"""Examples that are fine-tuned on, evaluated and encoded to measure the machine."""
+MEASURED, GLANCED = 64, 4
+"""Examples that are fine-tuned on, evaluated and encoded to measure the machine; those that are evaluated before."""
+TUNE = 4
+"""Likely cost of a fine-tune on an example, in losses of an example; it only tells how much time is needed."""
 FIRST, FEWEST, MOST = 16, 48, 4096
 """Examples of the first index, which warms up, and least and most of the second, which is measured."""
 SECONDS = 5.0
@@ -308,6 +330,8 @@ SECONDS = 5.0
 
 Build = Callable[[Corpus, Path], object]
 """Builds an index of some examples at a path."""
+Check = Callable[[Costs, Costs], None]
+"""Refuses a budget, given the least possible costs and the likely costs."""
 
 
 @dataclass(frozen=True)
@@ -370,18 +394,34 @@ def _sample_size(index: IndexRows) -> int | None:
     return max((size for one in settings if isinstance(size := one.get("sample"), int)), default=None)
 
 
-def measure_lm(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, seed: int) -> tuple[float, float]:
-    """Measure the seconds of one worker for fine-tuning once on an example, and for the loss of a query."""
-    from airrep.lm.model import load_lm
+def measure_lm(
+    corpus: Corpus, lm: "LmSettings | TargetLM", tuning: FineTuneSettings, seed: int, check: Check = lambda *_: None
+) -> tuple[float, float]:
+    """Measure the seconds of one worker for fine-tuning once on an example, and for the loss of a query.
 
-    target, some = load_lm(lm), _sample(corpus, seed)
-    documents = target.tokenise(some.without(target.unusable(some)))
+    *check* can refuse a budget before all is measured: by the losses of a few examples on a CPU, which may be wrong by
+    a factor of 2, then by the losses of all that are measured. A fine-tune on an example takes longer than its loss.
+    """
+    from airrep.lm.model import TargetLM, load_lm
+
+    target = lm if isinstance(lm, TargetLM) else load_lm(lm)
+    documents = target.tokenise(_sample(corpus, seed, target))
     once = tuning.model_copy(update={"epochs": 1})
     with one_thread():
-        target.losses(documents)  # the first call takes longer
-        evaluate = _seconds(lambda: target.losses(documents))
-        tune = _seconds(lambda: target.fine_tune(documents, once, seed))
-    return max(1e-6, tune / len(documents)), max(1e-6, evaluate / len(documents))
+        target.losses(documents.take([0]))  # the first call takes longer
+        if target.execution.device == "cpu":  # on a GPU, a few examples take as long as many
+            few = documents.take(range(min(GLANCED, len(documents))))
+            about = _seconds(lambda: target.losses(few)) * documents.lengths.mean() / few.lengths.sum()
+            check(_costs_of_lm(about / 2, about / 2), _costs_of_lm(TUNE * about, about))
+        evaluate = max(1e-6, _seconds(lambda: target.losses(documents)) / len(documents))
+        check(_costs_of_lm(evaluate, evaluate), _costs_of_lm(TUNE * evaluate, evaluate))
+        tune = max(1e-6, _seconds(lambda: target.fine_tune(documents, once, seed)) / len(documents))
+    return tune, evaluate
+
+
+def _costs_of_lm(tune: float, evaluate: float) -> Costs:
+    """Return costs before the encoder is measured, which takes next to nothing beside most LMs."""
+    return Costs(fine_tune=tune, evaluate=evaluate, encode=1e-6, layers=1)
 
 
 def measure_encoder(corpus: Corpus, start: str, seed: int) -> tuple[float, int]:
@@ -396,16 +436,33 @@ def measure_encoder(corpus: Corpus, start: str, seed: int) -> tuple[float, int]:
     return max(1e-6, seconds / len(examples)), max(1, len(network_of(encoder).layers))
 
 
-def measure_machine(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, start: str, seed: int) -> Costs:
-    """Measure the times of one worker on this machine: fine-tune, evaluate and encode a few examples."""
-    tune, evaluate = measure_lm(corpus, lm, tuning, seed)
+def measure_machine(
+    corpus: Corpus,
+    lm: "LmSettings | TargetLM",
+    tuning: FineTuneSettings,
+    start: str,
+    seed: int,
+    check: Check = lambda *_: None,
+) -> Costs:
+    """Measure the times of one worker on this machine: evaluate, fine-tune on and encode a few examples.
+
+    *check* is called as in :func:`measure_lm`, and before the encoder is loaded.
+    """
+    tune, evaluate = measure_lm(corpus, lm, tuning, seed, check)
+    check(known := _costs_of_lm(tune, evaluate), known)
     encode, layers = measure_encoder(corpus, start, seed)
     return Costs(fine_tune=tune, evaluate=evaluate, encode=encode, layers=layers)
 
 
-def _sample(corpus: Corpus, seed: int) -> Corpus:
-    rows = stream(seed, "adapt", "measure").permutation(len(corpus))[:MEASURED]
-    return corpus.take(sorted(rows))
+def _sample(corpus: Corpus, seed: int, lm: "TargetLM | None" = None) -> Corpus:
+    """Draw examples at random, which the LM can read (ConfigError: there are none)."""
+    rows, some = stream(seed, "adapt", "measure").permutation(len(corpus)), corpus
+    for first in range(0, len(rows), MEASURED):
+        some = corpus.take(sorted(rows[first : first + MEASURED]))
+        refused = {} if lm is None else lm.unusable(some)
+        if len(refused) < len(some):
+            return some.without(refused)
+    raise ConfigError(f"data: the LM cannot read any of {len(corpus):,} examples. Give other data.")
 
 
 def _seconds(work: Callable[[], object]) -> float:

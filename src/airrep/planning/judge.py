@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from airrep.planning.budget import (
     SAFETY,
     SIZES,
     AtHand,
+    Costs,
     measure_machine,
     parse_duration,
 )
@@ -43,6 +44,9 @@ from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
+
+if TYPE_CHECKING:
+    from airrep.lm.model import TargetLM
 
 SUBSETS, LABELS, RIVALS, EVALUATION = "subsets", "labels", "rivals", "evaluation"
 """Names in the directory of a judgement."""
@@ -121,16 +125,28 @@ class JudgingPlan(NamedTuple):
 def fit_budget(hand: AtHand, queries: int) -> JudgingPlan:
     """Plan the most subsets up to ``WISHED_SUBSETS``, then larger ones, then more (ConfigError: no plan fits)."""
     check_examples(hand.examples)
-    sizes = [size for size in SIZES if POOL * size <= hand.examples] or [hand.examples // POOL]
-    plans = [_of_size(size, hand, queries) for size in sizes]
-    fitting = [plan for plan in plans if plan.subsets >= LEAST_SUBSETS]
+    fitting = [plan for plan in _plans(hand, queries) if plan.subsets >= LEAST_SUBSETS]
     if not fitting:
-        minutes = math.ceil(min(plan.least for plan in plans) / 60) + 1
-        raise ConfigError(
-            f"budget: only {max(0.0, hand.seconds):.0f} seconds are left, too few for {LEAST_SUBSETS} small fine-tunes "
-            f"on this machine. Give at least {minutes} minutes, more workers or a smaller language model."
-        )
+        raise _too_short(hand, queries)
     return max(fitting, key=lambda plan: (min(plan.subsets, WISHED_SUBSETS), plan.size, plan.subsets))
+
+
+def _plans(hand: AtHand, queries: int) -> list[JudgingPlan]:
+    sizes = [size for size in SIZES if POOL * size <= hand.examples] or [hand.examples // POOL]
+    return [_of_size(size, hand, queries) for size in sizes]
+
+
+def _least(hand: AtHand, queries: int) -> float:
+    """Return the seconds for the fewest and smallest subsets."""
+    return min(plan.least for plan in _plans(hand, queries))
+
+
+def _too_short(hand: AtHand, queries: int) -> ConfigError:
+    minutes = math.ceil(_least(hand, queries) / 60) + 1
+    return ConfigError(
+        f"budget: only {max(0.0, hand.seconds):.0f} seconds are left, too few for {LEAST_SUBSETS} small fine-tunes on "
+        f"this machine. Give at least {minutes} minutes, more workers or a smaller language model."
+    )
 
 
 def _of_size(size: int, hand: AtHand, queries: int) -> JudgingPlan:
@@ -309,9 +325,12 @@ class _Judging:
         begun = time.monotonic()
         lm = load_lm(self.lm)
         asked = self._asked(lm.unusable(self.question.all))
-        train = self._train(asked.corpus, lm)
+        corpus = self._corpus(asked.corpus)
+        begun_before = (self.out / SUBSETS / MANIFEST).is_file()
+        costs = None if begun_before else self._measured(corpus, len(asked.corpus), lm, seconds + begun)
+        train = self._train(corpus, lm)
         del lm
-        plan, gradients = self._drawn(train, asked, seconds - (time.monotonic() - begun))
+        plan, gradients = self._drawn(train, asked, costs, seconds + begun)
         tuned, told = (self.lm, self.tuning, self.out / LABELS), self.on_task
         labels = label(plan, train, asked.corpus, *tuned, engine=self.engine, partial=True, on_task=told)
         (instance,) = labels.instances(train, asked.corpus, partial=True)
@@ -359,14 +378,19 @@ class _Judging:
             )
         return asked
 
-    def _train(self, queries: Corpus, lm: Any) -> Corpus:
-        """Return the index's examples that can be drawn: the LM can read them, and they are not queries."""
+    def _corpus(self, queries: Corpus) -> Corpus:
+        """Return the index's examples that are not queries, at most ``MOST_EXAMPLES``."""
         rows = np.flatnonzero(self.index.live)
         if len(rows) > MOST_EXAMPLES:
             drawn = stream(self.seed, "judge", "examples").choice(rows, MOST_EXAMPLES, replace=False)
             rows = np.sort(drawn)
         corpus = Corpus.from_examples(self.index.examples(rows))
         corpus = corpus.take(np.flatnonzero(~np.isin(corpus.content_hashes, queries.content_hashes)))
+        check_examples(len(corpus))
+        return corpus
+
+    def _train(self, corpus: Corpus, lm: "TargetLM") -> Corpus:
+        """Return the examples that can be drawn, because the LM can read them."""
         refused = lm.unusable(corpus)
         if refused:
             first = refused[min(refused)]
@@ -387,10 +411,29 @@ class _Judging:
                 "judge. Give queries that are closer to the data, or another index."
             )
 
-    def _drawn(self, train: Corpus, asked: Asked, seconds: float) -> tuple[SubsetPlan, bool]:
+    def _measured(self, corpus: Corpus, queries: int, lm: "TargetLM", end: float) -> Costs:
+        """Measure this machine (ConfigError: the time until *end* is too short, which is checked as early as possible).
+
+        The check counts every example, also those that the LM cannot read: reading them all may take long.
+        """
+
+        def check(least: Costs, likely: Costs) -> None:
+            hand = self._at_hand(end, least, len(corpus))
+            if _least(hand, queries) > hand.seconds:
+                raise _too_short(hand._replace(costs=likely), queries)
+
+        self.tell("measuring this machine")
+        return measure_machine(corpus, lm, self.tuning, DEFAULT, self.seed, check)
+
+    def _at_hand(self, end: float, costs: Costs, examples: int) -> AtHand:
+        at_once = self.engine.workers if isinstance(self.engine, LocalProcesses) else 1
+        workers = min(at_once, cores())  # more workers are not faster
+        return AtHand(end - time.monotonic(), costs, examples, workers, self.tuning.epochs)
+
+    def _drawn(self, train: Corpus, asked: Asked, costs: Costs | None, end: float) -> tuple[SubsetPlan, bool]:
         """Return an earlier run's subsets, or draw subsets that fit the time; also True if gradients are a rival."""
         folder, queries = self.out / SUBSETS, asked.corpus
-        if (folder / MANIFEST).is_file():
+        if costs is None:
             plan = open_plan(folder)
             if (plan.train_fingerprint, plan.query_fingerprint) != (train.fingerprint, queries.fingerprint):
                 raise ArtifactError(
@@ -402,18 +445,12 @@ class _Judging:
                 "start anew, give another --out"
             )
             return plan, (self.out / GRADIENTS_TOO).is_file()
-        self.tell("measuring this machine")
-        begun = time.monotonic()
-        costs = measure_machine(train, self.lm, self.tuning, DEFAULT, self.seed)
-        left = seconds - (time.monotonic() - begun)
-        at_once = self.engine.workers if isinstance(self.engine, LocalProcesses) else 1
-        workers = min(at_once, cores())  # more workers are not faster
-        chosen = fit_budget(AtHand(left, costs, len(train), workers, self.tuning.epochs), len(queries))
+        chosen = fit_budget(self._at_hand(end, costs, len(train)), len(queries))
         self._check_scores(asked, train, chosen)
         hours = hours_line(chosen.subsets, chosen.seconds, measured="on a few examples")
         self.tell(
-            f"{chosen.subsets:,} random subsets, each of {chosen.size:,} of {chosen.pool:,} examples; losses are "
-            f"measured on {len(queries):,} texts; {hours}; results are kept in {self.out}"
+            f"{chosen.subsets:,} random subsets of {chosen.size:,} examples each, drawn from {chosen.pool:,}; losses "
+            f"are measured on {len(queries):,} texts; {hours}; results are kept in {self.out}"
         )
         plan = sample(train, folder, chosen.sampling(self.seed), queries)
         if chosen.gradients:

@@ -68,7 +68,7 @@ def _of_result(index: IndexRows, path: str | Path) -> Iterator[Citation]:
     elif isinstance(result, SetResult):
         hits = [("all queries", one.rank, one.score, one.example) for one in result.hits]
     else:
-        raise ConfigError(f"{path}: is a result of kind {result.kind}, but must be a result of top.")
+        raise ConfigError(f"{path}: holds a result of kind '{result.kind}'. Give a result that `airrep top` wrote.")
     rows = index.find(example.id for *_, example in hits)
     made = result.provenance.made or made_of(index.manifest)
     for query, rank, score, example in hits:

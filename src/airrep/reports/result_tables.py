@@ -11,7 +11,15 @@ from airrep.attributors.by_token import standing_out
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.index.results.hits import Hit, Kind
-from airrep.index.results.kinds import GroupResult, NamedGroup, QueryChange, QueryScores, TopResult, WhatIfResult
+from airrep.index.results.kinds import (
+    GroupResult,
+    NamedGroup,
+    QueryChange,
+    QueryScores,
+    TopResult,
+    WhatIfResult,
+    effect_text,
+)
 from airrep.reports.tables import Bar, Cell, Line, NotedSpan, Table, short, short_prompt
 
 if TYPE_CHECKING:
@@ -153,19 +161,14 @@ def changes_table(
 def changes_text(entries: Sequence[QueryChange], *, contrast: bool) -> str:
     """Explain the changes in sentences."""
     changes = [entry.change for entry in entries]
-    helping = "teaching the answer in place of the better one" if contrast else "teaching the answer"
-    harming = "teaching the better answer" if contrast else "working against it"
     if len(changes) == 1:
-        way = f"falls: what was left out had been {helping}" if changes[0] < 0 else "stays as it is"
-        way = f"rises: what was left out had been {harming}" if changes[0] > 0 else way
+        way = "falls" if changes[0] < 0 else "rises" if changes[0] > 0 else "stays as it is"
         less = ", less that for the better answer," if contrast else ""
-        return f"The group score of the training data{less} {way}."
+        return f"The group score of the training data{less} {way}: {effect_text(changes[0], better=contrast)}."
     mean = Scale.over(changes).show(sum(changes) / max(1, len(changes)))
     below, above = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
-    told = (
-        f"Mean change of the score over {len(changes):,} queries: {mean}. The score falls for {below:,} (what was left"
-    )
-    return f"{told} out had been {helping}) and rises for {above:,}."
+    told = f"Mean change of the score over {len(changes):,} queries: {mean}. The score falls for {below:,} "
+    return f"{told}({effect_text(-1, better=contrast)}) and rises for {above:,}."
 
 
 def shares_tables(hits: Sequence[Hit]) -> list[Table]:

@@ -261,8 +261,8 @@ def _number(source: ReportSource, tag: str) -> float:
         value = float("nan")
     if not np.isfinite(value):
         raise ConfigError(
-            f"--set curve={tag}: {source.name} is tagged {tag}={text[:40]}, which is not a number. Leave that run "
-            "out, or draw another tag."
+            f"--set curve={tag}: {source.name} has the tag {tag}={text[:40]}, which is not a number. Remove that run "
+            "from the report, or plot over another tag."
         )
     return value
 

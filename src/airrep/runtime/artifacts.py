@@ -460,7 +460,7 @@ def real_path(out: str | PathLike[str]) -> Path:
     path = path.resolve() if path.is_symlink() or not path.name else path
     if not path.name:
         raise ArtifactError(
-            f"{path}: cannot be written to, because it has no name of its own. Give the path of a new folder inside it."
+            f"{path}: is the root of a file system, so it cannot be an output. Give the path of a new folder inside it."
         )
     if path.suffix == PARTIAL:
         raise ArtifactError(f"{path}: names that end in {PARTIAL} are reserved for unfinished work. Give another name.")

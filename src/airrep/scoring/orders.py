@@ -146,8 +146,8 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         before, square = square, np.where(square > goal, _dots(residual, residual), 0)
         direction = residual + _quotient(square, before) * direction
     raise DataError(
-        f"order-inf: the solver did not converge in {STEPS} steps, because the loss has almost no curvature without "
-        "the group. Use order-2, a smaller group, or features H^(-1/2)·gradient with damping."
+        f"pool order-inf: the solver did not converge in {STEPS} steps, because the loss is almost flat without the "
+        "group. Use pool order-2, smaller groups, or an index built with more damping (a setting of logra)."
     )
 
 
@@ -165,7 +165,7 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "order-inf: without one of the groups the loss has no curvature in some direction, so it has no minimum. "
-            "Use another pool, such as order-1, or a method with features H^(-1/2)·gradient, such as logra."
+            "pool order-inf: without one of the groups the loss has no minimum. Use another pool, such as order-1, or "
+            "an index built with a method that scales gradients by the curvature, such as logra."
         )
     return found

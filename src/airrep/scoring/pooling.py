@@ -58,7 +58,8 @@ class Pooling:
         printed = self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
         if self.constants != "exact" and not printed:
             raise ConfigError(
-                f"pool '{self.text}': the paper prints constants only for order-1 and order-2. Remove -paper."
+                f"pool '{self.text}': the ending -paper is possible only for order-1 and order-2, because the paper "
+                "on group influence prints no other constants. Remove -paper."
             )
         _require_positive(self.temperature)
         if self.temperature != 1 and not self.attends:
@@ -181,7 +182,8 @@ def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -
     pooling = Pooling.parse(pool, temperature)
     if pooling.reads_features:
         raise ConfigError(
-            f"pool '{pooling}': needs features, not only scores. Use airrep.scoring.group_scores.group_scores."
+            f"pool '{pooling}': needs the features of the examples, but only scores are given. Call "
+            "airrep.scoring.group_scores.group_scores instead."
         )
     scores = as_numbers(scores, "group")
     if scores.ndim != 2 or scores.shape[1] == 0:

@@ -123,8 +123,8 @@ class Collector:
         """Add the texts of an instance to learn from (TrainingError: its labels rank nothing)."""
         if len(instance.subsets) < 2:
             raise TrainingError(
-                f"instance {instance.name}: has {len(instance.subsets)} subset, and ranking compares at least two. "
-                "Label more subsets."
+                f"instance {instance.name}: has only {len(instance.subsets)} subset, but training compares the losses "
+                "of at least two. Make labels for more subsets."
             )
         try:
             made = normalise_losses(instance.losses, scale)

@@ -90,7 +90,8 @@ def _check_thresholds(t_min: float, t_max: float) -> None:
     numbers = all(isinstance(one, int | float | np.number) for one in (t_min, t_max))
     if not numbers or not (0 <= t_min <= t_max and t_min < np.inf) or t_max != t_max:
         raise ConfigError(
-            f"thresholds: t_min={t_min} and t_max={t_max} must satisfy 0 ≤ t_min ≤ t_max. The paper uses 0.1 and 5."
+            f"thresholds: t_min={t_min} and t_max={t_max} must satisfy 0 ≤ t_min ≤ t_max. The AirRep paper uses "
+            "t_min=0.1, t_max=5."
         )
 
 

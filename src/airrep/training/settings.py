@@ -48,7 +48,7 @@ class TrainingSettings(Settings):
         if isinstance(layers, str) and layers.isdecimal():
             return int(layers)
         if layers != "all" and (type(layers) is not int or layers < 0):
-            raise ValueError("must be all, or a whole number of layers, 0 or more")
+            raise ValueError("must be 'all', or a number of layers: 0, 1, 2 ...")
         return layers
 
     steps: int = Field(default=2000, ge=1)

@@ -318,7 +318,7 @@ def _check_instances(
 ) -> None:
     """Refuse instances that cannot be trained or judged on, before hours of training."""
     if not instances:
-        raise ConfigError("training: no labelled instance is given. Give at least one.")
+        raise ConfigError("training: no labels (measured losses) are given. Pass airrep.open(LABELS).instances(TRAIN).")
     names = [instance.name for part in (instances, held_out, test) for instance in part]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

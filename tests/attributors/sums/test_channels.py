@@ -99,7 +99,7 @@ def test_a_single_example_is_a_group_of_one(index: Index) -> None:
 
 def test_one_pool_over_all_is_that_of_the_summed_scores(index: Index) -> None:
     single = index.scores(ASKED)
-    with pytest.raises(ConfigError, match="temperature 0.3: needs a pool.* Name pool attention or signed-atten"):
+    with pytest.raises(ConfigError, match="temperature 0.3: .* pool='attention' or pool='signed-attention'"):
         index.group_scores(ASKED, "source", temperature=0.3)
     found = index.group_scores(ASKED, {"some": ["0", "1", "4"]}, "attention", temperature=0.3)
     np.testing.assert_allclose(found.scores[:, 0], pool_scores(single[:, [0, 1, 4]], "attention", 0.3), rtol=1e-3)
@@ -315,9 +315,10 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("channels", "message"),
     [
         ([], "at least 1 item"),
-        ([{"method": "ngram"}] * 2, "two channels are called 'ngram'"),
+        ([{"method": "ngram"}] * 2, "^recipe: two channels are called 'ngram'"),
         ([{"method": "ngram", "name": str(n)} for n in range(MOST_CHANNELS + 1)], f"at most {MOST_CHANNELS} items"),
-        ([{"method": "ngram", "weight": 0}], "one weight must be above 0"),
+        ([{"method": "ngram", "weight": 0}], "^recipe: at least one weight must be above 0"),
+        ("lm", "^recipe: channel 'gradients' reads the LM .*--lm MODEL"),
         ([{"method": "ngram", "weight": -1}], "greater than or equal to 0"),
         (
             [{"method": "ngram", "weight": 1e39}],
@@ -329,7 +330,7 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "missing.yaml",
             r"^recipe missing\.yaml: does not exist; expected contrast, kind, lm,",
         ),
-        ([{"method": "channels"}], "must be one method"),
+        ([{"method": "channels"}], "must be a single method"),
     ],
 )
 def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
@@ -602,9 +603,9 @@ def test_the_lm_itself_is_not_taken_for_one_after_a_warm_up(tmp_path: Path, befo
     before, _ = before_and_after
     (tmp_path / "link").symlink_to(before)
     for name in (before, f"{before}/", str(tmp_path / "link"), str(tmp_path / "after" / ".." / "before")):
-        with pytest.raises(ConfigError, match="warmed=.*: is the same model as lm"):
+        with pytest.raises(ConfigError, match="warmed=.* same model as lm"):
             ChannelsSettings.of({"lm": before, "warmed": name})
-    with pytest.raises(ConfigError, match="warmed=.*: is the same model as lm"):
+    with pytest.raises(ConfigError, match="warmed=.* same model as lm"):
         ChannelsSettings.of({"lm": "some/model", "warmed": "some/model"})
 
 
@@ -625,7 +626,7 @@ def test_an_index_is_built_with_one_lm_before_and_after_alone(
 def test_what_reads_an_lm_after_a_warm_up_says_what_it_lacks(tmp_path: Path, before_and_after: tuple[str, str]) -> None:
     before, after = before_and_after
     gradients = {"method": "logra", "warmed": True, "settings": {"rank": 4, "sketch": None}}
-    wanted = r"logra reads the LM after a warm-up\. Set warmed too: --warmed FOLDER"
+    wanted = r"^settings: channel 'logra' reads the LM .*`airrep warmup`.*--warmed FOLDER"
     with pytest.raises(ConfigError, match=wanted):
         ChannelsSettings.of({"lm": before, "channels": [{"method": "ngram"}, gradients]})
     with pytest.raises(ConfigError, match="warmed: must be false, because tfidf reads no language model"):
@@ -649,7 +650,7 @@ def test_an_index_whose_lm_after_a_warm_up_moved_is_appended_to(
     more = tmp_path / "more.jsonl"
     more.write_text('{"id": "m", "prompt": "k", "response": "a dog and a cat"}\n')
     assert call("append", str(built.path), str(more)) == 1
-    assert "set warmed in the same way" in capsys.readouterr().err
+    assert "--set warmed=FOLDER" in capsys.readouterr().err
     assert call("append", str(built.path), str(more), "--set", f"warmed={tmp_path / 'moved'}") == 0
     assert "1 examples added" in capsys.readouterr().err
     assert call("append", str(built.path), str(more), "--recipe", "kind") != 0
@@ -680,7 +681,7 @@ def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Pat
 
 def test_a_recipe_that_has_one_channel_of_the_index_twice_is_told(tmp_path: Path) -> None:
     _index_of(tmp_path / "index", WORDS, TERMS)
-    with pytest.raises(ConfigError, match="'tfidf' and 'mean' of the recipe differ only in pool and weights"):
+    with pytest.raises(ConfigError, match="'tfidf' and 'mean' of the recipe are the same method"):
         _asked(tmp_path / "index", TERMS, {"method": "tfidf", "pool": "mean", "name": "mean"}).top(ASKED, 1)
 
 
@@ -774,7 +775,7 @@ def test_relative_channels_conform_and_are_kept_with_an_index(tmp_path: Path) ->
         expected.group_scores(queries, "source").scores,
         rtol=1e-5,
     )
-    with pytest.raises(ConfigError, match="the index was built without them"):
+    with pytest.raises(ConfigError, match="the recipe sets relative: true, but the index"):
         _asked(tmp_path / "absolute", WORDS, channel).top(queries, 1)
 
 
@@ -794,12 +795,12 @@ def test_a_query_of_which_nothing_is_known_scores_0(tmp_path: Path) -> None:
 
 
 def test_not_all_weights_are_relative() -> None:
-    with pytest.raises(ConfigError, match="at least one channel must have relative: false"):
+    with pytest.raises(ConfigError, match="Set relative: false"):
         _relative(GRADIENTS, {"method": "ngram", "relative": True})
 
 
 def test_channels_that_count_nothing_are_nothing_to_be_relative_to() -> None:
-    with pytest.raises(ConfigError, match="at least one channel must have relative: false"):
+    with pytest.raises(ConfigError, match="Set relative: false"):
         _relative(GRADIENTS, {"method": "ngram", "weight": 0})
 
 

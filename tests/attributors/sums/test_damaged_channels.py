@@ -57,7 +57,9 @@ def test_the_channels_of_a_damaged_file_are_named_and_the_others_answer_if_asked
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
     folder, channel = ("2-meaning", "meaning") if name in DENSE else ("0-n-grams", "n-grams")
     flip(next((index.path / "shards").glob(f"0000000008-*/{folder}/{name}.npy")))
-    told = rf"{name}\.npy: was altered .* The file belongs to channel '{channel}'.* recipe without it: --recipe"
+    told = (
+        rf"{name}\.npy: was altered .* belongs to channel \(method\) '{channel}'.* recipe without '{channel}': --recipe"
+    )
     with pytest.raises(ArtifactError, match=told) as caught:
         answers(Index(index.path))
     assert "\n" not in str(caught.value)
@@ -72,7 +74,7 @@ def test_the_channels_of_a_damaged_file_are_named_and_the_others_answer_if_asked
 def test_a_damaged_state_names_its_channel(index: Index) -> None:
     path = next((index.path / "state").glob("0-*"))
     flip(path)
-    told = rf"{path.name}: was altered .* The file holds what channel 'n-grams' learnt\.$"
+    told = rf"{path.name}: was altered .* The file belongs to channel \(method\) 'n-grams'\.$"
     with pytest.raises(ArtifactError, match=told):
         answers(Index(index.path))
 

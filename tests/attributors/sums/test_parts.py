@@ -197,7 +197,7 @@ def test_a_setting_gives_candidates_to_channels_that_keep_nothing(
         np.testing.assert_allclose(asked.scores(queries), cheap + 2 * wanted, rtol=1e-4, atol=1e-5)
     built = airrep.build_index(TRAIN, index.path.parent / "set", recipe=recipe(None), settings={"candidates": K})
     assert built.manifest["attributor"] == index.manifest["attributor"]
-    with pytest.raises(ConfigError, match=r"candidates needs .* Use --recipe lm-whole"):
+    with pytest.raises(ConfigError, match=r"'candidates' .* Use --recipe lm-whole"):
         airrep.build_index(TRAIN, index.path.parent / "none", recipe=recipe()[:2], settings={"candidates": K})
 
 
@@ -226,14 +226,14 @@ def test_it_is_told(index: airrep.Index, queries: Corpus) -> None:
 @pytest.mark.parametrize(
     ("channels", "message"),
     [
-        (recipe(0), "candidates=0: must be a count of 1 or more, or a share of the examples such as '1%'"),
-        (recipe("150%"), "candidates='150%': must be a count of 1 or more"),
+        (recipe(0), "candidates=0: candidates must be a number of examples, at least 1, or a share such as '1%'"),
+        (recipe("150%"), "candidates='150%': candidates must be a number of examples"),
         (
             [{"method": "tfidf", "candidates": 5}, {"method": "bm25"}],
             "channel tfidf: candidates=5 works only with methods that",
         ),
-        (recipe()[2:], "candidates: at least one channel must have no candidates and relative: false"),
-        ([{**recipe()[0], "relative": True}, recipe()[2]], "at least one channel must have no candidates"),
+        (recipe()[2:], "candidates: at least one method must score all examples"),
+        ([{**recipe()[0], "relative": True}, recipe()[2]], "at least one method must score all examples"),
     ],
 )
 def test_bad_candidates_are_refused_before_any_work(

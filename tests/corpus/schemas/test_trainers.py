@@ -162,7 +162,7 @@ def test_of_a_tree_each_answer_stands_behind_its_own_path() -> None:
     pairs = [(one.prompt, one.response) for one in read(tree, turns="all")]
     assert pairs == [("Hi", "Hello."), ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4"), ("Hi", "Hey!")]
     assert [one.response for one in read(tree)] == ["4", "Hey!"]
-    with pytest.raises(DataError, match="is one message of a conversation tree"):
+    with pytest.raises(DataError, match="holds one message of a conversation tree"):
         read({"message_id": "m", "parent_id": None, "text": "Hi", "role": "prompter"})
 
 

@@ -290,7 +290,7 @@ def test_refuses_parquet_that_unpacks_to_too_much(suffix: str, tmp_path: Path, m
     path = write(tmp_path / f"a.parquet.{suffix}", pack(parquet(ROWS)))
     assert len(read_corpus(path)) == len(ROWS)
     monkeypatch.setattr("airrep.corpus.sources.files._LARGEST_UNPACKED", len(parquet(ROWS)) - 1)
-    with pytest.raises(DataError, match=r"more than 0 MiB.* Decompress the file first"):
+    with pytest.raises(DataError, match=r"more than 0 MiB.* Decompress the file"):
         read_corpus(path)
 
 

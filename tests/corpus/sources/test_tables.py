@@ -292,7 +292,7 @@ BAD: dict[str, tuple[pa.Table, str]] = {
     "a key twice": (_one(pa.array(["{}", '{"a": 1, "a": 2}'], pa.json_())), 'the key "a" occurs twice in one object'),
     "NaN": (_one(pa.array(["{}", "NaN"], pa.json_())), "not JSON: NaN"),
     "nesting": (_one(pa.array(["{}", "[" * 100_000], pa.json_())), "not JSON: nested too deeply"),
-    "a map": (_one(pa.array([[], [("a", 1), ("a", 2)]], pa.map_("string", "int8"))), "a key occurs twice in one map"),
+    "a map": (_one(pa.array([[], [("a", 1), ("a", 2)]], pa.map_("string", "int8"))), 'a map has the key "a" twice'),
     "a class": (_one(pa.array([1, 2]), LABEL), "class 2 does not exist"),
     "a class below": (_one(pa.array([1, -2]), LABEL), "class -2 does not exist"),
     "a date": (_one(DAY), "must have magnitude"),

@@ -126,6 +126,9 @@ def test_queries_without_facts_are_left_out_and_wrong_ones_named(indexes: list[t
         Trace(indexes, QUERIES.take([0])).run()
     with pytest.raises(ConfigError, match="--count 31 is more than the 30 training examples"):
         Trace(indexes, QUERIES, {"count": 31}, ToyWorld(), FINE_TUNE).run()
-    for facts, message in {"nothing": '--rows: there is no field "nothing"', "fact": "none has a fact"}.items():
+    for facts, message in {
+        "nothing": '--rows: there is no field "nothing"',
+        "fact": "no query has a value in the field 'fact'",
+    }.items():
         with pytest.raises((ConfigError, DataError), match=message):
             Trace(indexes, [Example("x", "y", "a"), Example("z", "y", "b")], {"facts": facts}).run()

@@ -41,7 +41,7 @@ def test_missing_values_are_left_out_of_means_and_of_both_sides_of_a_difference(
     assert plain.estimate(values).value == pytest.approx(0.6)
     assert plain.difference(values, other).value == pytest.approx(0.0)
     assert task_means(values, "aabbbb") == {"a": 1.0, "b": 0.5}
-    with pytest.raises(DataError, match="no query has a value"):
+    with pytest.raises(DataError, match="values of all queries are missing"):
         plain.estimate(np.full(6, np.nan))
 
 

@@ -188,7 +188,10 @@ class Covariances:
         if name not in self._reads:
             self._added = self._add(0, name, inputs)
         elif len(inputs) and (before is None or self.read_by(before) != self._reads[name]):
-            raise RuntimeError(f"{name}: reads other inputs than {self._reads[name]} now; before, both read the same")
+            raise RuntimeError(
+                f"{name}: no longer reads the same inputs as {self._reads[name]}, as it did at first. Remove {name} "
+                "from the setting modules"
+            )
         self.tokens[name] += self._added if len(inputs) else 0
         return inputs.new_empty(0)
 

@@ -147,7 +147,7 @@ def _check_known(site: Site, places: DocumentPlaces) -> None:
     if not places.known:
         raise ConfigError(
             f"modules: {site.name} does not show which tokens it reads, so its share of a score cannot be divided "
-            "among tokens. Remove it from modules, or ask without tokens."
+            "among tokens. Remove it from modules, or leave out --tokens (in Python, tokens=True)."
         )
 
 

@@ -114,8 +114,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         """
         if pool is None and temperature != 1:
             raise ConfigError(
-                f"temperature {temperature}: needs a pool, because each channel has a temperature of its own. Name "
-                "pool attention or signed-attention, or remove the temperature."
+                f"temperature {temperature}: has an effect only with a pool. Also give pool='attention' or "
+                "pool='signed-attention', or remove the temperature."
             )
         return CHANNELS if pool is None or pool == CHANNELS else super().pooling(pool, temperature)
 
@@ -169,8 +169,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         other._reference = None if self._reference is None else replace(self._reference)  # without cached scores
         if other._relative and self._reference is None:
             raise ConfigError(
-                "channels: the recipe has relative weights, but the index was built without them. Build an index with "
-                "this recipe."
+                "channels: the recipe sets relative: true, but the index was built with a recipe that does not. Build "
+                "an index with this recipe."
             )
         return other
 
@@ -207,8 +207,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: {named} of the recipe differ only in pool and weights, but the index has only {len(taken)} "
-                "such channels. Remove one, or build an index with this recipe."
+                f"channels: {named} of the recipe are the same method with the same settings, which the index has "
+                "fewer times. Remove one of them from the recipe, or build an index with this recipe."
             )
         return ConfigError(
             f"channels: the index has no '{wanted.title}' with the settings of the recipe{self._difference(wanted)}; "

@@ -352,8 +352,8 @@ class Bm25Attributor(TermsAttributor[Bm25Settings]):
         terms, having, lengths = self._terms([]).learnt(seen_texts(train, self._settings.view))
         if not terms.names:
             raise ConfigError(
-                f"bm25: no training example has a word in the view '{self._settings.view}'. Use another view, or "
-                "another method."
+                f"bm25: no training example has a word in the part that view={self._settings.view} reads. Set "
+                "another view (whole, response or prompt), or use another method."
             )
         weights = np.log1p((len(train) - having + 0.5) / (having + 0.5))
         self._learnt = _Learnt(terms, {"weights": weights, "mean_length": np.array(float(lengths.sum() / len(train)))})

@@ -154,8 +154,8 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         found = tally(self._read(train), self._settings.kinds)
         if not found.totals.any():
             raise ConfigError(
-                f"ngram: no training example has a token in the view '{self._settings.view}'. Use another view, or "
-                "another method."
+                f"ngram: no training example has a token in the part that view={self._settings.view} reads. Set "
+                "another view (whole, response or prompt), or use another method."
             )
         self._background = found
 

@@ -226,8 +226,8 @@ Stands out. The closest example teaches this answer 51 % as strongly as an exact
         "remove keep better pool why",
         """$ airrep what-if runs/index queries.jsonl --remove 'source == "gsm8k"'
 without source == "gsm8k": 400 examples left out, 1,600 kept
-Mean change of the score over 50 queries: −0.132. The score falls for 17 (what was left out had
-been teaching the answer) and rises for 33.""",
+Mean change of the score over 50 queries: −0.132. The score falls for 17 (without these
+examples, the data would teach the answer less) and rises for 33.""",
     ),
     "select": Short(
         "count out better where by",

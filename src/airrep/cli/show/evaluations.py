@@ -41,7 +41,8 @@ def print_correlations(evaluation: "Evaluation") -> None:
     if "signal_to_noise" in evaluation.facts:
         say(_noise(evaluation.facts["signal_to_noise"]))
     if (helped := evaluation.facts.get("helped")) is not None:
-        say(f"predicted as `airrep what-if` does; effects above 0 (the removed examples had helped): {helped:.1%}")
+        say("The scores are the changes that `airrep what-if` predicts.")
+        say(f"In {helped:.1%} of the cases the removal raised a query's loss, so the removed examples had helped.")
     if told := evaluation.facts.get("hardly_moved"):
         say(printable(f"caution: the fine-tunes hardly changed the model, so the LDS say little: {told}"))
     _say_cautions(evaluation)
@@ -143,10 +144,10 @@ def print_classification(evaluation: "Evaluation") -> None:
     facts = evaluation.facts
     _print_values(evaluation)
     commonest = facts["commonest"]
-    always = f"always {snippet(str(commonest['label']), 40)}: {hundred(commonest['accuracy'])}"
+    always = f"the answer {snippet(str(commonest['label']), 40)} for all queries {hundred(commonest['accuracy'])}"
+    say(f"For comparison (accuracy × 100): random training examples reach {hundred(facts['chance'])}, {always}")
     say(
-        f"chance {hundred(facts['chance'])}; {always}; "
-        f"{_queries(evaluation)} of {len(facts['labels']):,} classes (by {facts['by']}), "
+        f"{_queries(evaluation)} of {len(facts['labels']):,} classes (field {facts['by']}), "
         f"{facts['examples']:,} training examples"
     )
     for name, text in _CLASSIFY_COUNTS.items():
@@ -159,17 +160,17 @@ def print_selection(evaluation: "Evaluation") -> None:
     """Print F1 of every competitor, then task by task."""
     facts = evaluation.facts
     _print_values(evaluation)
-    averaged = f", mean of {facts['seeds']} fine-tunes each" if facts["seeds"] > 1 else ""
+    averaged = f" Each value is the mean of {facts['seeds']} fine-tunes." if facts["seeds"] > 1 else ""
     say(
-        f"{facts['count']:,} of {facts['examples']:,} training examples for each of {len(facts['tasks']):,} tasks by "
-        f"{facts['by']}{averaged}, selected by {facts['selected_by']}; LM {snippet(facts['lm']['name'], 60)}; "
-        f"{_queries(evaluation)}; intervals over tasks and queries"
+        f"For each of {len(facts['tasks']):,} tasks (field {facts['by']}), {facts['count']:,} of "
+        f"{facts['examples']:,} training examples were selected to suit {facts['selected_by']}."
+    )
+    say(
+        f"The LM {snippet(facts['lm']['name'], 60)} was fine-tuned on each selection, and then answered "
+        f"{_queries(evaluation)}.{averaged} The intervals are over tasks and queries."
     )
     if facts["examples_left_out_as_queries"]:
-        say(
-            f"{facts['examples_left_out_as_queries']:,} training examples are also queries (to answer or to select "
-            "by), so no index could select them"
-        )
+        say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries and cannot be selected")
     for text in facts["failed"]:
         say(f"failed, and left out: {text}")
     _say_cautions(evaluation, few=True)
@@ -180,13 +181,14 @@ def print_drop(evaluation: "Evaluation") -> None:
     facts = evaluation.facts
     _print_values(evaluation)
     others = "; ".join(
-        f"without {k:,} random examples {one['loss']:.3f} (± {one['deviation']:.3f} between random sets)"
+        f"without {k:,} random examples: {one['loss']:.3f} (± {one['deviation']:.3f} between random sets)"
         for k, one in ((k, facts["random"][str(k)]) for k in facts["drop"])
     )
+    say(f"Mean loss of the queries before any fine-tune: {facts['before']:.3f}; after a fine-tune {others}")
     say(
-        f"mean loss {facts['before']:.3f} before any fine-tune; {others}; "
-        f"{facts['examples']:,} training examples, {facts['fine_tunes']:,} fine-tunes with {facts['seeds']} "
-        f"seed{'s' * (facts['seeds'] > 1)}; LM {snippet(facts['lm']['name'], 60)}; {_queries(evaluation)}"
+        f"The values come from {facts['fine_tunes']:,} fine-tunes of the LM {snippet(facts['lm']['name'], 60)} "
+        f"({facts['seeds']} seed{'s' * (facts['seeds'] > 1)}), {facts['examples']:,} training examples and "
+        f"{_queries(evaluation)}."
     )
     if facts["examples_left_out_as_queries"]:
         say(f"{facts['examples_left_out_as_queries']:,} training examples are also queries, so they are left out")
@@ -198,16 +200,17 @@ def print_trace(evaluation: "Evaluation") -> None:
     facts = evaluation.facts
     _print_values(evaluation)
     taught = span_text(facts["taught_by"])
-    steps = ""
-    if "lm" in facts:
-        steps = (
-            f"; tail patch: rise of the answer's log probability (× 100, nats per token) by one training step on one "
-            f"of the top {facts['count']:,}, minus the rise by a random example; LM {snippet(facts['lm']['name'], 60)}"
-        )
     say(
-        f"{_queries(evaluation)}, each taught by {taught} of {facts['examples']:,} examples (by {facts['facts']}, "
-        f"{facts['named_by']}); chance {hundred(facts['chance'])}{steps}"
+        f"{_queries(evaluation)}. The field {facts['facts']} ({facts['named_by']}) names the training examples that "
+        f"taught each query: {taught} of {facts['examples']:,}. A random ranking would reach an MRR × 100 of "
+        f"{hundred(facts['chance'])}."
     )
+    if "lm" in facts:
+        say(
+            f"Tail patch: rise of the answer's log probability (× 100, nats per token) after one training step on one "
+            f"of the top {facts['count']:,} examples, minus the rise after a random example. LM: "
+            f"{snippet(facts['lm']['name'], 60)}."
+        )
     if facts["queries_without_facts"]:
         say(f"{facts['queries_without_facts']:,} queries have no {facts['facts']}, so they are left out")
     _say_cautions(evaluation, few=True)

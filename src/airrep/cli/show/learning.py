@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airrep.labels.farm import TaskReport
     from airrep.labels.labels import Labels
     from airrep.lm.network import StepDone
-    from airrep.lm.trainer.record import Jump, TrainingRecord
+    from airrep.lm.trainer_records.record import Jump, TrainingRecord
     from airrep.lm.warmup import Warmup
     from airrep.training.result import TrainingResult
 

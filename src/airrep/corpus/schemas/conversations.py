@@ -415,7 +415,7 @@ def _part(where: str, part: object) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
-        raise DataError(f"{where} has a part that is {describe(part)}; an object with the key type is expected")
+        raise DataError(f'{where} has a part that is {describe(part)}; each part must be text or an object with "type"')
     kind = part.get("type")
     if kind == "refusal" and isinstance(part.get("refusal"), str):
         return str(part["refusal"])

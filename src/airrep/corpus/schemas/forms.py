@@ -170,8 +170,8 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
     if rest.get("text") is not None and all(rest.get(name) is None for name in _ASKED):
         if "parent_id" in rest and "role" in rest:  # one message without its tree has no prompt
             raise DataError(
-                "is one message of a conversation tree whose other messages are in other records. Use files that "
-                "hold whole trees (OASST has them, with the object prompt and its replies), or conversations"
+                "holds one message of a conversation tree; the other messages are in other records. Give files where "
+                "each record holds a whole conversation or tree (an object 'prompt' with 'replies', as in OASST)"
             )
         return Read("text alone (no prompt: all of it is the response)", [Pair("", rest.pop("text"))])
     known = dict.fromkeys([*(key for pair in PAIRS for key in pair), "chosen", *CHATS, "text"])

@@ -349,8 +349,8 @@ def _in_memory(path: Place, stream: IO[bytes]) -> bytes:
     while piece := stream.read(_READ_SIZE):
         if found.tell() + len(piece) > _LARGEST_UNPACKED:
             raise DataError(
-                f"{path}: unpacks to more than {_LARGEST_UNPACKED >> 20:,} MiB, and a compressed table has to be "
-                "unpacked in memory. Decompress the file first: the table format has its own compression"
+                f"{path}: has more than {_LARGEST_UNPACKED >> 20:,} MiB when decompressed, too much to decompress in "
+                "memory. Decompress the file on disk first, for example with gunzip"
             )
         found.write(piece)
     return found.getvalue()

@@ -127,7 +127,8 @@ def _of_map(kind: Any, feature: Any) -> _Decode:
     def decode(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
         keys = [_key(of_key(key)) for key, _ in pairs]
         if len(set(keys)) < len(keys):
-            raise ValueError("a key occurs twice in one map")
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f'a map has the key "{twice}" twice; remove one of the two')
         items = (item if item is None or of_item is None else of_item(item) for _, item in pairs)
         return dict(zip(keys, items, strict=True))
 

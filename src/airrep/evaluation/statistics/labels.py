@@ -509,7 +509,9 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
         )
     found = _ceiling(by_seed, averaged)
     if found is None:
-        raise DataError("noise ceiling: no query has losses that vary in at least two seeds. Run more fine-tunes.")
+        raise DataError(
+            "noise ceiling: no query has two seeds in which its losses differ between subsets. Run more fine-tunes."
+        )
     return found.lds
 
 

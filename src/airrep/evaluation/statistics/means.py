@@ -108,7 +108,8 @@ class TaskResamples:
             return self
         if not known.any():
             raise DataError(
-                "evaluation: no query has a value, so there is no mean. Look at why each query was left out."
+                "evaluation: the values of all queries are missing (NaN), so there is no mean. At least one query must "
+                "have a value."
             )
         left = (task for task, counts in zip(self.tasks, known.tolist(), strict=True) if counts)
         return TaskResamples(tuple(left), self.across, self.resamples, self.seed, self.bounded)

@@ -95,13 +95,9 @@ async function predict(answer, about) {
 }
 
 function change(found, index, named) {
-  const [down, up] = found.better
-    ? ["what is left out had been teaching the answer in place of the better one", "what is left out had been teaching the better answer"]
-    : ["what is left out had been helping", "what is left out had been harming"];
-  const meaning = found.change < 0 ? down : found.change > 0 ? up : "no change";
   return h("p", { class: "change" }, named ? `${index.method}: ` : null,
     h("b", { class: "score big" }, signed(found.change)), " ",
-    h("span", null, `${signed(found.before)} → ${signed(found.after)}, ${meaning}`),
+    h("span", null, `${signed(found.before)} → ${signed(found.after)}: ${found.meaning}`),
     Object.keys(found.channels).length > 1 ? channelText(found.channels) : null,
     h("span", { class: "soft" }, `${many(found.removed, "example")} left out of ${many(found.removed + found.kept, "example")}; pool: ${found.pool}`),
     found.caution && found.caution !== index.caution ? h("span", { class: "note" }, found.caution) : null);

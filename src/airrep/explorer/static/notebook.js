@@ -153,8 +153,7 @@ function render({ model, el }) {
     if (unknown.length) for (const one of (await ask("rows", { rows: unknown })).rows) state.names.set(one.row, one.id);
     const change = state.query ? await ask("what-if", { query: state.query, rows }) : null;
     fill(basket, h("b", null, `Basket: ${many(rows.length, "example")}`),
-      change && h("p", { class: "change" }, `Without ${rows.length === 1 ? "it" : "them"} the score of the training data changes by ${signed(change.change)}: `
-        + (change.change < 0 ? "what is left out had been helping." : "what is left out had been harming.")),
+      change && h("p", { class: "change" }, `Without ${rows.length === 1 ? "it" : "them"} the score of the training data changes by ${signed(change.change)}: ${change.meaning}.`),
       h("ul", null, rows.map((row) => h("li", null, h("code", null, state.names.get(row)), " ",
         h("button", { type: "button", "aria-label": `Take ${state.names.get(row)} out of the basket`, onclick: () => put(row) }, "✕")))));
   }

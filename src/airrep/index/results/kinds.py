@@ -223,7 +223,7 @@ class GroupResult(_OfQueries):
             raise DataError("there must be one score for each group")
         _check_channels(self.entries)
         if any(len(part) != len(self.groups) for one in self.entries for part in (one.channels or {}).values()):
-            raise DataError("each channel must have one score for each group")
+            raise DataError("each channel (method) must have one score for each group")
 
     @classmethod
     def of(
@@ -310,7 +310,8 @@ class QueryChange:
 class WhatIfResult(_OfQueries):
     """How the group score of the corpus changes when part of the corpus is left out.
 
-    ``change = after - before``, one value for each query: below 0, the removed examples helped.
+    ``change = after - before``, one value for each query: below 0, the data would teach the answer less without the
+    removed examples.
 
     Example:
         >>> result = index.what_if(queries, remove='source == "forum"')
@@ -383,9 +384,21 @@ class WhatIfResult(_OfQueries):
 
     def summary(self) -> str:
         return (
-            f"{len(self.queries):,} queries, {self.removed:,} examples removed, {self.kept:,} kept; a change below 0 "
-            "means that the removed examples helped"
+            f"{len(self.queries):,} queries, {self.removed:,} examples removed, {self.kept:,} kept; below 0: without "
+            "the removed examples, the data would teach the answer less"
         )
+
+
+def effect_text(change: float, *, better: bool) -> str:
+    """Say what a change of the group score predicts; *better*: scores contrast the answer with a better one.
+
+    It holds for pools that sum and for pools that take a mean, where a score also rises without examples that help
+    less than the rest.
+    """
+    if not change:
+        return "no change is predicted"
+    compared = ", compared with the better one" if better else ""
+    return f"without these examples, the data would teach the answer {'less' if change < 0 else 'more'}{compared}"
 
 
 def _each(
@@ -403,4 +416,4 @@ def _at(channels: Mapping[str, np.ndarray] | None, query: int, made: Callable[[A
 def _check_channels(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> None:
     """Raise DataError if not all queries have the same channels."""
     if len({None if entry.channels is None else tuple(entry.channels) for entry in entries}) > 1:
-        raise DataError("all queries must have the same channels")
+        raise DataError("all queries must have scores of the same channels (methods)")

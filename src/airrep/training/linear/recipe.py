@@ -199,9 +199,9 @@ def _write(path: Path, channels: Sequence[Channel], content: Mapping[str, Any], 
 
 
 def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
-    for name, given in (("method", members), ("instance to learn from", learn), ("held-out instance", held_out)):
+    for name, given in (("methods", members), ("labels to learn from", learn), ("held-out labels", held_out)):
         if not given:
-            raise ConfigError(f"adapt: no {name} is given. Give at least one.")
+            raise ConfigError(f"adapt: the list of {name} is empty. Give a list with at least one entry.")
     for instance in (*learn, *held_out):
         normalise_losses(instance.losses)  # refuses labels that do not vary, before any work
     known = np.concatenate([instance.queries.content_hashes for instance in learn])
@@ -209,8 +209,8 @@ def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_o
         seen = np.flatnonzero(np.isin(instance.queries.content_hashes, known))
         if len(seen):
             raise DataError(
-                f"instance {instance.name}: its query '{instance.queries[int(seen[0])].id}' is also in an instance to "
-                "learn from. Hold out an instance with other queries."
+                f"instance {instance.name}: is held out, but its query '{instance.queries[int(seen[0])].id}' is also "
+                "in the labels to learn from. Hold out labels with other queries."
             )
 
 

@@ -57,7 +57,9 @@ class GivenChannels:
             wide = [one[c].astype(np.float64) for one in scores]
             found.append(float(np.sqrt(np.concatenate([one.var(axis=1) for one in wide]).mean())))
             if not found[-1] > FLAT * max(float(np.abs(one).max()) for one in wide):
-                raise DataError(f"channel '{channel.title}': gives all subsets the same score. Leave the channel out.")
+                raise DataError(
+                    f"channel (method) '{channel.title}': gives all subsets the same score. Remove it from the recipe."
+                )
         deviations = np.array(found, np.float32)[:, None, None]
         return cls(methods, deviations, [one / deviations for one in scores])
 
@@ -179,8 +181,8 @@ def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.nda
     found = fit_ranking(columns, labels, [(0.0, None)] * len(scores), ridge=RIDGE)
     if not found.sum() > 0:
         raise NothingRisesError(
-            "adapt: no method scores subsets higher where their labels are better. Choose other methods, or label "
-            "more subsets."
+            "adapt: no method gives higher scores to the subsets after which the queries have lower losses. Choose "
+            "other methods, or make labels for more subsets."
         )
     shares = np.where(found < LEAST * found.sum(), 0.0, found)
     return tuple((shares / shares.sum() / deviations).tolist())

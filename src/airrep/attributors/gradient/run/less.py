@@ -103,7 +103,10 @@ class LessAttributor(ReadsWarmup[LessSettings]):
         names = {site.name: file_name(f"{site.name}.weight") for site in self.sites}
         absent = next((name for name in names.values() if name not in moments), None)
         if absent is not None:
-            raise ConfigError(f"{self._adapter / MOMENTS}: has no moments of {absent}. Run `airrep warmup` again.")
+            raise ConfigError(
+                f"{self._adapter / MOMENTS}: lacks the optimizer state (Adam moments) of {absent}. Run `airrep warmup` "
+                "again."
+            )
         device = self.lm.execution.device
         flat = {name: [each.flatten().to(device) for each in moments[file]] for name, file in names.items()}
         return {

@@ -15,9 +15,9 @@ from airrep import AttributionCallback
 from airrep.cli.show.learning import print_record
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.folders.forms import trainer_checkpoints
-from airrep.lm.trainer import callback
-from airrep.lm.trainer.callback import IGNORED, RecordedBatches, RowLosses
-from airrep.lm.trainer.record import read_training_record
+from airrep.lm.trainer_records import callback
+from airrep.lm.trainer_records.callback import IGNORED, RecordedBatches, RowLosses
+from airrep.lm.trainer_records.record import read_training_record
 
 LENGTH = 6
 
@@ -269,7 +269,7 @@ def test_a_loss_that_is_no_number_is_a_jump(tmp_path: Path) -> None:
     record = read_training_record(tmp_path)
     assert [jump.rows for jump in record.jumps()] == [(6,), (8,)]
     assert len(record.to_dicts()) == 8
-    with pytest.raises(ConfigError, match="deviations must be above 0"):
+    with pytest.raises(ConfigError, match="deviations=0 must be above 0"):
         record.jumps(deviations=0)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airrep.lm.trainer.record import read_training_record
+from airrep.lm.trainer_records.record import read_training_record
 
 TESTS = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("trained_in_processes.py")

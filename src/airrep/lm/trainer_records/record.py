@@ -109,7 +109,9 @@ class TrainingRecord:
         it. The first five entries never count as jumps.
         """
         if not (deviations > 0 and window >= _FEWEST):
-            raise ConfigError(f"jumps: deviations must be above 0, and window at least {_FEWEST}. Change the values.")
+            raise ConfigError(
+                f"jumps: deviations={deviations} must be above 0, and window={window} must be at least {_FEWEST}."
+            )
         losses = [step.loss for step in self.steps]
         found = []
         for place, step in enumerate(self.steps):

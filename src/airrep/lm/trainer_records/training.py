@@ -316,7 +316,7 @@ def read_training(path: str | Path) -> TrainingRead:
     ``adapter_config.json``. Files in the last checkpoint count too. ConfigError: no file has the learning rate.
 
     Example:
-        >>> from airrep.lm.trainer.training import read_training
+        >>> from airrep.lm.trainer_records.training import read_training
         >>> read = read_training("runs/trained")
         >>> read.fine_tune.learning_rate
         0.0002

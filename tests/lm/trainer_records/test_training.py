@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 
 from airrep.errors import ConfigError
 from airrep.lm.settings import FineTuneSettings
-from airrep.lm.trainer.training import TrainingRead, read_training, training_beside
+from airrep.lm.trainer_records.training import TrainingRead, read_training, training_beside
 
 GIVEN: dict[str, Any] = {
     "learning_rate": 3e-4,

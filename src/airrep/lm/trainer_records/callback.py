@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 
 from airrep.errors import ArtifactError, ConfigError
-from airrep.lm.trainer.record import ABOUT, FORMAT, rank_files, read_training_record, steps_until
+from airrep.lm.trainer_records.record import ABOUT, FORMAT, rank_files, read_training_record, steps_until
 from airrep.runtime.publishing import append_line, remove_leftovers, write_file
 from airrep.runtime.remote.places import here_only
 
