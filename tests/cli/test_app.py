@@ -439,7 +439,7 @@ def test_records_left_out_are_counted(run: Run) -> None:
     with Path("train.jsonl").open("a") as stream:
         stream.write('{"prompt": "no response"}\n')
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf")
-    assert (ran.status, "train.jsonl:7" in ran.err) == (1, True)
+    assert (ran.status, "train.jsonl:7" in ran.err, "add --skip-invalid" in ran.err) == (1, True, True)
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid")
     assert ran.status == 0
     assert "1 record left out, the first: train.jsonl:7" in ran.err
@@ -630,10 +630,25 @@ def test_an_index_is_asked_with_settings_of_today(run: Run, tmp_path: Path) -> N
     asked = ("top", out, "--prompt", "p1", "--response", "r1", "-k", "1", "--json")
     first = json.loads(run(*asked).out)
     Path(lm).rename(tmp_path / "moved")
-    assert "If the folder has moved" in run(*asked).err
+    assert "moved" in (told := run(*asked).err)
+    assert "--set lm=FOLDER" in told
+    told = run("index", train, "--method", "tracin", "--lm", lm, "--out", "other").err
+    assert "no such folder" in told
+    assert "moved" not in told  # since it is being built
     found = run(*asked, "--set", f"lm={tmp_path / 'moved'}", "--set", "store=none")
     assert json.loads(found.out)["queries"] == first["queries"]
     assert "Pass --lm MODEL" in run("index", train, "--method", "logra", "--out", "x").err
+
+
+def test_an_index_says_why_it_reads_an_lm_for_counts(run: Run, tmp_path: Path) -> None:
+    train, lm = write("train.jsonl", make_corpus(8)), tiny_lm(tmp_path / "lm")
+    counting = ("index", train, "--method", "ngram", "--out", "i")
+    assert "a forward pass" in run(*counting, "--lm", lm).err
+    assert "a forward pass" not in run(*counting, "--lm", lm).err  # finished already, so nothing is read
+    assert "a forward pass" not in run(*counting, "--set", f"tokenizer={lm}", "--replace").err
+    assert "a forward pass" in run("index", train, "--recipe", "text", "--out", "text", "--lm", lm).err
+    ran = run("index", train, "--recipe", "papers/logra", "--out", "logra", "--lm", lm, "--set", "rank=2")
+    assert (ran.status, "a forward pass" in ran.err) == (0, False)
 
 
 def test_methods_are_listed(run: Run) -> None:

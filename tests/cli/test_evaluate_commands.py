@@ -310,7 +310,7 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
         "traced": (*judged, *tuned, "--rows", "source", "--count", "2"),
     }
     words = {
-        "dropped": ("rise × 100", "Top 15", "60 training examples; "),
+        "dropped": ("rise × 100", "Top 15", "60 training examples and "),
         "traced": ("MRR × 100", "Recall@10", "Tail patch"),
     }
     for name, command in made.items():

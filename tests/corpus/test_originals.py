@@ -128,6 +128,9 @@ def test_what_is_no_list_of_examples_is_refused() -> None:
         list(take_records(data, written([{"prompt": "a"}], "none.jsonl")))
     with pytest.raises(DataError, match=r"^lost\.jsonl: no such file"):
         list(take_records(data, "lost.jsonl"))
+    for empty in (written([], "empty.jsonl"), written([{"id": "a", "decision": "drop"}], "dropped.jsonl"), []):
+        with pytest.raises(DataError, match="names no example"):
+            list(take_records(data, empty))
     with pytest.raises(DataError, match="^examples: holds a number"):
         list(take_records(data, [5]))
     with pytest.raises(ConfigError, match="turns 'each': must be last or all"):
@@ -135,6 +138,9 @@ def test_what_is_no_list_of_examples_is_refused() -> None:
     Path("broken.jsonl").write_text('{"id": "a"}\n{')
     with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON"):
         list(take_records(data, "broken.jsonl"))
+    Path("broken.jsonl").write_text('{"prompt": "p", "response": "r", "id": "b"}\n{')
+    with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON .*skip_invalid=True$"):
+        list(take_records("broken.jsonl", ["a"]))
 
 
 ROWS = [{"prompt": f"p {n}", "response": f"reply word{n}"} for n in range(3)]

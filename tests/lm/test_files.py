@@ -42,12 +42,11 @@ def refusal(lm: Path | str, **settings: Any) -> str:
 
 def test_a_name_that_is_neither_folder_nor_id_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none") == (
-        "there is no such folder. Give a folder, or owner/name on the Hugging Face Hub. If the folder has moved, say "
-        "where it is: --lm FOLDER (or --set lm=FOLDER; in Python index.made_with({'lm': FOLDER})). For an LM "
-        "that `airrep warmup` wrote: --set warmed=FOLDER."
+        "there is no such folder. Give a folder, or owner/name on the Hugging Face Hub. Check the path."
     )
     (tmp_path / "file").write_text("")
     assert refusal(tmp_path / "file").startswith("this is a file. Give a folder")
+    assert refusal(tmp_path / "fiel").endswith("Did you mean 'file'?")
 
 
 def hub_error(kind: type[HfHubHTTPError], status: int | None) -> Exception:

@@ -212,7 +212,8 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
     if not isinstance(values or {}, Mapping):
         raise ConfigError(f"method '{name}': settings must be a dict, not {values!r}.")
     refuse_dropped(name, values or {})
-    settings = method.settings.of({**method.defaults, **(values or {})}, where=f"method '{name}'")
+    where = "recipe" if name == "channels" else f"method '{name}'"
+    settings = method.settings.of({**method.defaults, **(values or {})}, where)
     return method.make(settings)
 
 

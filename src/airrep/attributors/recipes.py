@@ -241,10 +241,12 @@ class ChannelsSettings(LmReading):
         lacking = _unfilled(channels, slots)
         if lacking is not None and lacking.warmed:
             raise ValueError(
-                f"{lacking.title} reads the LM that `airrep warmup` wrote. Set warmed too: --warmed FOLDER"
+                f"channel '{lacking.title}' reads the LM that `airrep warmup` wrote. Set warmed too: --warmed FOLDER"
             )
         if lacking is not None:
-            raise ValueError(f"{lacking.title} reads the LM that your fine-tuning starts from. Set lm too: --lm MODEL")
+            raise ValueError(
+                f"channel '{lacking.title}' reads the LM that your fine-tuning starts from. Set lm too: --lm MODEL"
+            )
         return tuple(one.complete(slots[one.warmed], tokenizer) for one in _with_encoder(channels, known))
 
 

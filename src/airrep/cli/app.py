@@ -248,8 +248,8 @@ def push_command(
     note(f"{to}: {made.sent:,} files pushed, {'private' if made.private else 'public'}{card}; this version is at:")
     if local := local_models(folder):
         note(
-            f"{to}: uses the model {local[0]}, which is only on this machine. Push the model too. Elsewhere, give its "
-            "new place with the index: for example --set lm=hf://owner/model"
+            f"{to}: uses the model {local[0]}, which is only on this machine. Push the model too. On other machines, "
+            "name its new place when you open the index, for example --set lm=hf://owner/model"
         )
     typer.echo(made.place.url)
 

@@ -196,9 +196,9 @@ class ByLabels:
         "Labels other than --labels, for a fair choice of the softmax temperature that weighs a group's members in the "
         "pools attention and signed-attention.",
     ] = None
-    why: Annotated[
-        bool, "Show why an index ranks the labels badly: check the labels, and each INDEX that you name."
-    ] = False
+    why: Annotated[bool, "Show why the ranks fit --labels badly: check the labels, and each INDEX that you name."] = (
+        False
+    )
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
     what_if: Annotated[
         bool,

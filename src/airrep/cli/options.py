@@ -264,7 +264,11 @@ def _as_typed(text: str) -> str:
     text = re.sub(r"\b(prompt|response|id|label|source)_field\b", r"--\1-field", text)
     text = re.sub(r"\b(turns|preferences|split)=[\"']?(\w+)[\"']?", r"--\1 \2", text)
     text = re.sub(r"\btrained_with\b", "--trained-with", text)
-    text = text.replace("with longest_line", "with --longest-line").replace("longest_line=", "--longest-line ")
+    text = (
+        text.replace("skip_invalid=True", "--skip-invalid")
+        .replace("with longest_line", "with --longest-line")
+        .replace("longest_line=", "--longest-line ")
+    )
     return re.sub(r"\bwith split\b", "with --split", text).replace("config or split", "--data-config or --split")
 
 

@@ -234,7 +234,7 @@ def adapt_command(
 
     if given.labels and dry_run:
         raise ConfigError(
-            "adapt: --dry-run measures the time of fine-tunes, but --labels runs none. Leave out either option."
+            "adapt: --dry-run measures the time of fine-tunes, but --labels runs none. Leave out one of the two."
         )
     tracker, asked = options.tracker(ctx, None if dry_run else track), queries or []
     if given.labels:

@@ -13,6 +13,7 @@ from airrep.corpus.records import Fields, Schema, content_hash, without_missing
 from airrep.corpus.schemas.values import describe, name
 from airrep.corpus.sources.files import LONGEST_LINE, open_source
 from airrep.corpus.sources.textformats import RecordSource
+from airrep.corpus.table import SKIPPING
 from airrep.errors import DataError, caution
 
 _NUMBER = re.compile(r"(?<=^.{16})-\d+$", re.DOTALL)
@@ -47,7 +48,7 @@ def take_records(
         split, config, skip_invalid, longest_line, fields: as in :func:`airrep.read_corpus`.
 
     Raises:
-        DataError: an id is not in the data, or belongs to other texts there; or a record is not valid.
+        DataError: no id is given; an id is not in the data, or belongs to other texts there; or a record is not valid.
 
     Example:
         >>> picked = airrep.select(index, queries, count=2)
@@ -72,7 +73,7 @@ def take_records(
         except DataError as error:
             if found is None and skip_invalid:
                 continue
-            raise DataError(f"{source.place(number)}: {error}") from None
+            raise DataError(f"{source.place(number)}: {error}{SKIPPING * (record is error)}") from None
         if isinstance(record, Mapping) and any(asked):
             partly += not all(asked)
             yield without_missing(record)
@@ -88,6 +89,8 @@ class _Wanted:
     def __init__(self, examples: str | PathLike[str] | Iterable[Any], longest_line: int) -> None:
         self.name = str(examples) if isinstance(examples, str | PathLike) else "examples"
         self._left = dict(listed_examples(examples, longest_line))
+        if not self._left:
+            raise DataError(f"{self.name}: names no example to take. Name at least one example.")
         self.count = len(self._left)
         self._made = {_NUMBER.sub("", key) for key in self._left}
         self._seen = Counter[str]()

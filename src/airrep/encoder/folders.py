@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from airrep.errors import ConfigError, DataError, near, near_path
-from airrep.runtime.hub import download, model_folder
+from airrep.runtime.hub import NoModelError, download, model_folder
 
 Storage: TypeAlias = Literal["float32", "float16", "bfloat16"]
 """A type that weights are stored in; they are always loaded as float32."""
@@ -80,10 +80,9 @@ def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
     if path.exists():
         raise ConfigError(f"encoder {name}: is a file. Give the folder of the model.")
     if _HUB_ID.fullmatch(name) is None:
-        moved = "Check the path; if the folder was moved, give its new path: --set encoder=FOLDER."
-        raise ConfigError(
+        raise NoModelError(
             f"encoder {name}: there is no such folder. Give 'default', a folder, or owner/name on the "
-            f"Hugging Face Hub. {near(name, BUNDLED, near_path(path, moved))}"
+            f"Hugging Face Hub. {near(name, BUNDLED, near_path(path))}"
         )
     instead = "Use 'default', which needs no network, or download it elsewhere (hf download) and give its folder."
     return download("encoder", name, (*DOWNLOADED, *extra), instead)

@@ -28,6 +28,7 @@ from airrep.index.results.result import REMOVAL, Made, Provenance, made_of
 from airrep.index.rows import PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.why import Reasons, Scored, check_tokens
 from airrep.runtime.artifacts import as_written, check_file, json_digest
+from airrep.runtime.hub import NoModelError
 from airrep.scoring.asked import Asked, even_pairs, score_blocks
 from airrep.scoring.blocks import Block, Span, at_most
 from airrep.scoring.group_scores import by_channel
@@ -39,6 +40,8 @@ Queries = QueriesLike
 IDS_SHOWN = 5
 """Most ids in the words for a removal that is not given by a filter."""
 
+MODELS = ("warmed", "lm", "tokenizer", "encoder")
+"""Settings that name a model."""
 HELD = 2**29
 """Most scores that are cached for later queries, 2 GiB."""
 
@@ -112,6 +115,18 @@ class Index(EditableIndex):
         self._make_ready(attributor)
         return attributor
 
+    def _with_new_place(self, error: NoModelError) -> ConfigError:
+        """Return the error for a missing model; for one of the build, it tells how to say where the model is now."""
+        what, own = str(error).partition(": there is no such folder")[0], self.manifest["settings"]
+        read = [own, *(channel["settings"] for channel in own.get("channels", ()))]
+        for name in MODELS:
+            if any(one.get(name) and what.endswith(f" {one[name]}") for one in read):
+                return ConfigError(
+                    f"{what}: there is no such folder. If the folder has moved since the index was built, give its new "
+                    f"path: --set {name}=FOLDER (in Python index.made_with({{'{name}': FOLDER}}))."
+                )
+        return error  # another place was given
+
     @cached_property
     def _asked(self) -> tuple[ChannelsAttributor, tuple[Channel, ...]] | None:
         """The attributor that built the index, and the recipe to score with; None if the recipe does not differ."""
@@ -165,11 +180,15 @@ class Index(EditableIndex):
             own = type(attributor).__module__.partition(".")[0] == "airrep"  # other packages raise their own errors
             with as_written(self.path / "state") if own else nullcontext():
                 attributor.load_state(self.path / "state")
-        if attributor.fingerprint != self.manifest["attributor"]:
+        try:
+            now = attributor.fingerprint
+        except NoModelError as error:
+            raise self._with_new_place(error) from error
+        if now != self.manifest["attributor"]:
             raise ArtifactError(
                 f"{self.path}: was built with another model or other settings of {attributor.name} (fingerprint "
                 f"{self.manifest['attributor'][:12]}, now "
-                f"{attributor.fingerprint[:12]}{self._other_packages(attributor)}). Give the models that built it "
+                f"{now[:12]}{self._other_packages(attributor)}). Give the models that built it "
                 "(--set encoder=, lm=, warmed=), or build the index again with --replace."
             )
 

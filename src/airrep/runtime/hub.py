@@ -20,6 +20,10 @@ _MODULES = ("modules.json", "router_config.json")
 _LIBRARY = "sentence_transformers."
 
 
+class NoModelError(ConfigError):
+    """A model's folder does not exist."""
+
+
 def download(kind: str, name: str, patterns: Sequence[str], instead: str) -> Path:
     """Download a model ``owner/name`` from the Hub and return its folder.
 

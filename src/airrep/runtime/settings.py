@@ -132,9 +132,10 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     several = isinstance(problem["input"], list | tuple) and any(
         isinstance(one, dict | BaseModel) for one in problem["input"]
     )
-    value = f"{name}: " if several else f"{name}={shown}: " if name else ""  # a list of mappings would hide the reason
     own = problem["type"] == "value_error"  # from airrep's own checks; pydantic's messages begin with a capital letter
     reason = problem["msg"].removeprefix("Value error, ") if own else problem["msg"].lower()
+    # A list of mappings would hide the reason, and airrep's own reason says what is wrong with it.
+    value = ("" if own else f"{name}: ") if several else f"{name}={shown}: " if name else ""
     known = re.findall("'([^']*)'", problem["ctx"]["expected"]) if problem["type"] == "literal_error" else []
     if own and ". " in reason:  # it says what to do
         return f"{value}{reason.removesuffix('.')}."

@@ -315,9 +315,10 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("channels", "message"),
     [
         ([], "at least 1 item"),
-        ([{"method": "ngram"}] * 2, "two channels are called 'ngram'"),
+        ([{"method": "ngram"}] * 2, "^recipe: two channels are called 'ngram'"),
         ([{"method": "ngram", "name": str(n)} for n in range(MOST_CHANNELS + 1)], f"at most {MOST_CHANNELS} items"),
-        ([{"method": "ngram", "weight": 0}], "one weight must be above 0"),
+        ([{"method": "ngram", "weight": 0}], "^recipe: at least one weight must be above 0"),
+        ("lm", "^recipe: channel 'gradients' reads the LM .*--lm MODEL"),
         ([{"method": "ngram", "weight": -1}], "greater than or equal to 0"),
         (
             [{"method": "ngram", "weight": 1e39}],
@@ -625,7 +626,7 @@ def test_an_index_is_built_with_one_lm_before_and_after_alone(
 def test_what_reads_an_lm_after_a_warm_up_says_what_it_lacks(tmp_path: Path, before_and_after: tuple[str, str]) -> None:
     before, after = before_and_after
     gradients = {"method": "logra", "warmed": True, "settings": {"rank": 4, "sketch": None}}
-    wanted = r"logra reads the LM .*`airrep warmup`.*--warmed FOLDER"
+    wanted = r"^settings: channel 'logra' reads the LM .*`airrep warmup`.*--warmed FOLDER"
     with pytest.raises(ConfigError, match=wanted):
         ChannelsSettings.of({"lm": before, "channels": [{"method": "ngram"}, gradients]})
     with pytest.raises(ConfigError, match="warmed: must be false, because tfidf reads no language model"):

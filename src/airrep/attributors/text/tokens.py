@@ -15,9 +15,9 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.places import ends_in
 from airrep.corpus.words import UNSPACED, Words, plain, plain_places
 from airrep.errors import ConfigError
-from airrep.lm.folders.forms import ADAPTER_CONFIG, NEW_PLACE, find_lm, settled
+from airrep.lm.folders.forms import ADAPTER_CONFIG, find_lm, settled
 from airrep.lm.folders.gguf import gguf_of
-from airrep.runtime.hub import download, model_folder
+from airrep.runtime.hub import NoModelError, download, model_folder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -171,11 +171,8 @@ def tokenizer_file(name: str, beside: tuple[str, ...] = ()) -> Path:
     if gguf_of(name, path) is not None:
         return find_lm(name).tokenizer / TOKENIZER
     local = path.is_dir()
-    if not local and path.is_absolute():
-        raise ConfigError(
-            f"tokenizer {name}: the folder does not exist. If the LM has moved, give its new folder: {NEW_PLACE}. To "
-            "count tokens without the LM, give a folder with its tokenizer: --set tokenizer=FOLDER."
-        )
+    if not local and (path.is_absolute() or name.startswith(".")):
+        raise NoModelError(f"tokenizer {name}: there is no such folder. {instead}")
     folder = _folder_of(settled(path), name) if local else download("tokenizer", name, (TOKENIZER, *beside), instead)
     if not (folder / TOKENIZER).is_file():
         raise ConfigError(f"tokenizer {name}: has no {TOKENIZER}. {instead}")

@@ -170,7 +170,7 @@ def print_selection(evaluation: "Evaluation") -> None:
         f"{_queries(evaluation)}.{averaged} The intervals are over tasks and queries."
     )
     if facts["examples_left_out_as_queries"]:
-        say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries, so none was selected")
+        say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries and cannot be selected")
     for text in facts["failed"]:
         say(f"failed, and left out: {text}")
     _say_cautions(evaluation, few=True)
@@ -186,8 +186,9 @@ def print_drop(evaluation: "Evaluation") -> None:
     )
     say(f"Mean loss of the queries before any fine-tune: {facts['before']:.3f}; after a fine-tune {others}")
     say(
-        f"{_queries(evaluation)}; {facts['examples']:,} training examples; {facts['fine_tunes']:,} fine-tunes of the "
-        f"LM {snippet(facts['lm']['name'], 60)}, with {facts['seeds']} seed{'s' * (facts['seeds'] > 1)}"
+        f"The values come from {facts['fine_tunes']:,} fine-tunes of the LM {snippet(facts['lm']['name'], 60)} "
+        f"({facts['seeds']} seed{'s' * (facts['seeds'] > 1)}), {facts['examples']:,} training examples and "
+        f"{_queries(evaluation)}."
     )
     if facts["examples_left_out_as_queries"]:
         say(f"{facts['examples_left_out_as_queries']:,} training examples are also queries, so they are left out")

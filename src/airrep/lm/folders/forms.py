@@ -10,10 +10,10 @@ from filecmp import cmp
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airrep.errors import ConfigError, caution
+from airrep.errors import ConfigError, caution, near_path
 from airrep.lm.folders.gguf import gguf_of, unpacked
 from airrep.runtime.artifacts import file_digest, json_digest
-from airrep.runtime.hub import CODE, check_own_code, download, model_folder
+from airrep.runtime.hub import CODE, NoModelError, check_own_code, download, model_folder
 from airrep.runtime.remote.hub import pinned
 
 PLAIN = "mxfp4"
@@ -65,8 +65,6 @@ _TOKENIZER = (
 )
 _VOCABULARY = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "*.model")
 _WANTED = (CONFIG, ADAPTER_CONFIG, *_WEIGHTS, *_TOKENIZER, "generation_config.json")
-NEW_PLACE = "--lm FOLDER (or --set lm=FOLDER; in Python index.made_with({'lm': FOLDER}))"
-"""Ways to say where the LM of an index is now."""
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _NAMED = 5  # folders that an error names
 _MOST_BYTES = 2**22  # of a configuration
@@ -231,11 +229,10 @@ def _folder(name: str, trusted: bool) -> Path:
     if path.is_dir():
         return path
     if path.exists() or _HUB_ID.fullmatch(name) is None:
-        kind = "this is a file" if path.exists() else "there is no such folder"
-        raise ConfigError(
-            f"lm {name}: {kind}. Give a folder, or owner/name on the Hugging Face Hub. If the folder has moved, say "
-            f"where it is: {NEW_PLACE}. For an LM that `airrep warmup` wrote: --set warmed=FOLDER."
-        )
+        instead = "Give a folder, or owner/name on the Hugging Face Hub."
+        if path.exists():
+            raise ConfigError(f"lm {name}: this is a file. {instead}")
+        raise NoModelError(f"lm {name}: there is no such folder. {instead} {near_path(path)}")
     wanted = (*_WANTED, CODE) if trusted else _WANTED
     return download("lm", name, wanted, "Fetch it elsewhere (hf download) and give its folder.")
 
