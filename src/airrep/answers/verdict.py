@@ -12,6 +12,7 @@ from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import given_or_typed
+from airrep.corpus.records import Reading
 from airrep.errors import ConfigError
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
@@ -113,8 +114,18 @@ def verdicts(
         return [None] * len(spanned), None
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
-    judged = (_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances))
+    judged = [_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances)]
+    if (missing := _missing(index.reading)) != "":
+        judged = [one if one.kind == "stands out" else replace(one, text=f"{one.text} {missing}") for one in judged]
     return [None if part else one for part, one in zip(spanned, judged, strict=True)], found.spread
+
+
+def _missing(reading: Reading) -> str:
+    """Say that earlier answers of the data's conversations were left out, which may have taught an answer."""
+    if not reading.only_last:
+        return ""
+    count = f"{reading.earlier_turns:,} earlier" if reading.earlier_turns else "Earlier"
+    return f"{count} assistant turns of the data are not examples here. To add them, build the index with --turns all."
 
 
 def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Verdict:

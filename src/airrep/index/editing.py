@@ -128,7 +128,9 @@ def _with_more(reading: Reading, more: Reading) -> Reading:
     forms, hub = (
         tuple(sorted({*one, *other})) for one, other in ((reading.forms, more.forms), (reading.hub, more.hub))
     )
-    return replace(reading, forms=forms, mixed=mixed, hub=hub)
+    known = all(one.earlier_turns for one in (reading, more) if one.only_last)
+    earlier = reading.earlier_turns + more.earlier_turns if known else 0
+    return replace(reading, forms=forms, mixed=mixed, hub=hub, earlier_turns=earlier)
 
 
 @contextmanager
