@@ -1,9 +1,9 @@
-"""Take the pictures of the page's marked words: by day, by night and on a phone.
+"""Take the pictures of the page's marked words and of its map: light, dark and on a phone.
 
 Usage: python docs/pictures.py INDEX     with the index that `airrep demo` makes
 
-It asks the question of README.md, opens the first example, and chooses a word of the answer. It needs chromium and
-what the tests need.
+For the marked words, it asks the question of README.md, opens the first example, and chooses a word of the answer. It
+needs chromium and what the tests need.
 """
 
 import sys
@@ -37,3 +37,10 @@ if __name__ == "__main__":
                 page.locator(".by-word button.word", has_text=WORD).first.click()
                 page.locator(".by-word").scroll_into_view_if_needed()
                 page.screenshot(path=FIGURES / f"words-{name}.png")
+            with browser_page(reduced_motion="reduce", **looks) as page:
+                page.set_default_timeout(120_000)  # the first look computes the map
+                page.goto(place)
+                page.click("text=see all of them on a map")
+                page.wait_for_selector(".map-labels span")
+                page.locator("canvas.map").scroll_into_view_if_needed()
+                page.screenshot(path=FIGURES / f"map-{name}.png")

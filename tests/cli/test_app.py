@@ -640,6 +640,17 @@ def test_an_index_is_asked_with_settings_of_today(run: Run, tmp_path: Path) -> N
     assert "Pass --lm MODEL" in run("index", train, "--method", "logra", "--out", "x").err
 
 
+def test_an_index_says_why_it_reads_an_lm_for_counts(run: Run, tmp_path: Path) -> None:
+    train, lm = write("train.jsonl", make_corpus(8)), tiny_lm(tmp_path / "lm")
+    counting = ("index", train, "--method", "ngram", "--out", "i")
+    assert "a forward pass" in run(*counting, "--lm", lm).err
+    assert "a forward pass" not in run(*counting, "--lm", lm).err  # finished already, so nothing is read
+    assert "a forward pass" not in run(*counting, "--set", f"tokenizer={lm}", "--replace").err
+    assert "a forward pass" in run("index", train, "--recipe", "text", "--out", "text", "--lm", lm).err
+    ran = run("index", train, "--recipe", "papers/logra", "--out", "logra", "--lm", lm, "--set", "rank=2")
+    assert (ran.status, "a forward pass" in ran.err) == (0, False)
+
+
 def test_methods_are_listed(run: Run) -> None:
     listed = run("show", "methods").out
     assert "trained to rank subsets" in listed

@@ -113,6 +113,8 @@ def index_command(
         return
     from airrep.cli.show.console import Meter
 
+    if what["settings"].get("lm") is not None and (not existed or replace):
+        _tell_reading(what, len(corpus))
     with Meter("encoding") as meter:
         what |= {"shard_rows": shards.shard_rows, "replace": replace, "engine": running.make(), "progress": meter}
         if shards.part is not None:
@@ -120,6 +122,22 @@ def index_command(
             return
         built = build_index(corpus, out, **what)
     _tell_built(built, corpus, out, "was finished already" if existed and not replace else "built")
+
+
+def _tell_reading(what: "Mapping[str, Any]", count: int) -> None:
+    """Say why a language model is read, and what that costs, if it only weighs the tokens that are counted."""
+    from airrep.attributors.recipes import Channel, ChannelsSettings
+
+    settings, recipe = what["settings"], what["recipe"]
+    channels = [Channel(method=what["method"] or "", settings=settings)]
+    if recipe is not None:
+        channels = [*ChannelsSettings.of({**settings, "channels": recipe}, "recipe").channels]
+    if {one.method for one in channels if "lm" in one.settings} == {"ngram"}:
+        note(
+            f"the LM reads each of {count:,} responses (a forward pass), because tokens that it already expects count "
+            "less. To see how long that takes, add --dry-run. To only count its tokens, give --set tokenizer=MODEL "
+            "instead of --lm."
+        )
 
 
 def _tell_part(made: "IndexPart", corpus: "Corpus", out: Path) -> None:
