@@ -115,17 +115,17 @@ def verdicts(
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
     judged = [_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances)]
-    if (missing := _missing(index.reading)) != "":
-        judged = [one if one.kind == "stands out" else replace(one, text=f"{one.text} {missing}") for one in judged]
+    judged = [one if one.kind == "stands out" else _doubted(one, index.reading) for one in judged]
     return [None if part else one for part, one in zip(spanned, judged, strict=True)], found.spread
 
 
-def _missing(reading: Reading) -> str:
-    """Say that earlier answers of the data's conversations were left out, which may have taught an answer."""
+def _doubted(verdict: Verdict, reading: Reading) -> Verdict:
+    """Add that earlier answers of the data's conversations were left out, which may have taught the answer."""
     if not reading.only_last:
-        return ""
+        return verdict
     count = f"{reading.earlier_turns:,} earlier" if reading.earlier_turns else "Earlier"
-    return f"{count} assistant turns of the data are not examples here. To add them, build the index with --turns all."
+    missing = f"{count} assistant turns of the data are not examples here"
+    return replace(verdict, text=f"{verdict.text} {missing}. To add them, build the index with --turns all.")
 
 
 def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Verdict:

@@ -154,7 +154,8 @@ class Corpus(Sequence[Example]):
         skipped: records that ``skip_invalid`` left out while reading; empty if the corpus was not read from records.
         forms: number of records read in each form, such as "messages"; empty if not read from records.
         apart: files of a folder that were not read, each with the reason; empty if not read from a folder.
-        reading: options and forms that records were read with; empty if not read from records. Parts keep it.
+        reading: options and forms that records were read with; empty if not read from records. Parts keep it, without
+            the number of earlier turns.
 
     Example:
         >>> corpus = airrep.Corpus.from_records([{"prompt": "Who won?", "response": "Nobody yet."}])
@@ -242,7 +243,8 @@ class Corpus(Sequence[Example]):
         if isinstance(row, slice):
             start, stop, step = row.indices(len(self))
             if step == 1:
-                return self._part(self.table.slice(start, max(stop - start, 0)))
+                part = self.table.slice(start, max(stop - start, 0))
+                return Corpus(part, reading=replace(self.reading, earlier_turns=0))
             return self.take(np.arange(start, stop, step))
         number = range(len(self))[row]
         return _example(*(self.table.column(column)[number].as_py() for column in range(len(COLUMNS))))
@@ -265,11 +267,7 @@ class Corpus(Sequence[Example]):
             raise IndexError(f"row {outside[0]} does not exist: the corpus has {len(self)} examples")
         if len(distinct(wanted)) < len(wanted):
             raise DataError("rows: a row number occurs twice, but a corpus holds each example once. Remove the repeats")
-        return self._part(take(self.table, wanted.astype(np.int64)))
-
-    def _part(self, table: pa.Table) -> "Corpus":
-        """Return some of the rows; how many earlier turns belong to them is not known."""
-        return Corpus(table, reading=replace(self.reading, earlier_turns=0))
+        return Corpus(take(self.table, wanted.astype(np.int64)), reading=replace(self.reading, earlier_turns=0))
 
     def __iter__(self) -> Iterator[Example]:
         for batch in self.table.to_batches(max_chunksize=_BATCH_ROWS):

@@ -50,8 +50,8 @@ PLAIN = "prompt and response"
 """The form of a record that has these two fields."""
 PAIRED = "preference pairs"
 """First words of the name of every form for preference pairs."""
-LAST = 'only the last assistant turn; turns="all" uses every one'
-"""Words in the name of a form whose earlier answers did not become examples."""
+LAST = ' (only the last assistant turn; turns="all" uses every one)'
+"""End of the name of a form whose earlier answers did not become examples."""
 KTO = "in KTO data an answer to avoid"
 """Words in the name of a form whose answer KTO data mark as undesirable."""
 KTO_FIELDS = {"kto_tag": ("False",), "label": ('"false"', '"False"', '"0"')}
@@ -119,7 +119,7 @@ def read_form(
         cells = {name: from_json(rest[name]) for name in _CELLS if is_cell_of_messages(rest.get(name))}
         if {"prompt", "input", "chosen"} & cells.keys():  # an answer alone may be JSON that is learnt as text
             rest.update(cells)
-    found = _with_note(_read(rest, turns, preferences, trainer))
+    found = _read(rest, turns, preferences, trainer)
     kwargs = from_json(kwargs) if isinstance(kwargs, str) else kwargs
     named = kwargs.items() if isinstance(kwargs, Mapping) else ()
     pairs = found.pairs
@@ -132,19 +132,16 @@ def read_form(
                 "has a chosen but no rejected response, and a preference pair needs both. Remove the record"
             )
         found, pairs = found._replace(form=f"{found.form}, as one example"), [with_rejected(*pairs)]
-    form = found.form + _avoided(rest, found.form) + _half_heeded(pairs, trainer) + _left_out(rest)
-    return Read(form, pairs, found.earlier)
-
-
-def _with_note(found: Read) -> Read:
-    return found._replace(form=f"{found.form} ({LAST})") if found.earlier else found
+    form = found.form + bool(found.earlier) * LAST + _avoided(rest, found.form) + _half_heeded(pairs, trainer)
+    return Read(form + _left_out(rest), pairs, found.earlier)
 
 
 def read_named_chat(messages: object, name: str, turns: Turns, trainer: Trainer) -> Read:
     """Return the turns of messages in the field that the user named."""
-    found = _with_note(_of_messages(_heeded(messages, name, trainer), name, turns))
+    found = _of_messages(_heeded(messages, name, trainer), name, turns)
     pairs = [trainer.marked(trainer.of_messages(pair)) for pair in found.pairs]
-    return Read(found.form + _half_heeded(pairs, trainer), pairs, found.earlier)
+    note = bool(found.earlier) * LAST
+    return Read(found.form + note + _half_heeded(pairs, trainer), pairs, found.earlier)
 
 
 def _heeded(messages: object, name: str, trainer: Trainer) -> list[Message]:
