@@ -13,6 +13,7 @@ from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import given_or_typed
 from airrep.corpus.records import Reading
+from airrep.corpus.schemas.forms import LAST
 from airrep.errors import ConfigError
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
@@ -114,25 +115,20 @@ def verdicts(
         return [None] * len(spanned), None
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
-    judged = [_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances)]
-    judged = [one if one.kind == "stands out" else _doubted(one, index.reading) for one in judged]
+    read = index.reading
+    judged = (_verdict(found, place, chance, read, contrast=contrast) for place, chance in enumerate(chances))
     return [None if part else one for part, one in zip(spanned, judged, strict=True)], found.spread
 
 
-def _doubted(verdict: Verdict, reading: Reading) -> Verdict:
-    """Add that earlier answers of the data's conversations were left out, which may have taught the answer."""
-    if not reading.only_last:
-        return verdict
-    count = f"{reading.earlier_turns:,} earlier" if reading.earlier_turns else "Earlier"
-    missing = f"{count} assistant turns of the data are not examples here"
-    return replace(verdict, text=f"{verdict.text} {missing}. To add them, build the index with --turns all.")
-
-
-def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Verdict:
+def _verdict(found: Nearest, place: int, chance: float, read: Reading, *, contrast: bool) -> Verdict:
     columns = (found.shares, found.tenth, found.deviations, found.rows, found.alike)
     share, tenth, deviations, row, alike = (column[place].item() for column in columns)
     kind = kind_of(chance)
     text = _words(kind, chance, share, tenth if alike >= MANY and kind != "nothing" else None, alike, contrast)
+    if kind != "stands out" and LAST in "".join(read.forms):  # an answer that was left out may have taught it
+        count = f"{read.earlier_turns:,} earlier" if read.earlier_turns else "Earlier"
+        text += f" {count} assistant turns of the data are not examples here. To add them, build the index with "
+        text += "--turns all."
     # Numbers are reported in float32, as elsewhere: its digits do not depend on shards and on other answers.
     near, apart = float(np.float32(max(share, 0.0))), float(np.float32(deviations))
     return Verdict(kind, round(chance, 4), near, apart, row, alike, text)

@@ -11,7 +11,6 @@ from uuid import UUID
 from airrep.corpus.fields import part_of
 from airrep.corpus.schemas.conversations import CHAT_KEYS, MESSAGES, Pair, is_chat_of_example, is_messages
 from airrep.corpus.schemas.forms import (
-    LAST,
     PAIRS,
     Preferences,
     Read,
@@ -123,11 +122,6 @@ class Reading:
     """Data sets of the Hub that the records come from, as ``owner/name@commit``."""
     earlier_turns: int = 0
     """Number of earlier assistant turns that are not examples; 0 also if it is not known."""
-
-    @property
-    def only_last(self) -> bool:
-        """True if some records have earlier assistant turns that are not examples."""
-        return any(LAST in form for form in self.forms)
 
 
 def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:

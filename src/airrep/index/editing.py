@@ -17,6 +17,7 @@ from airrep.attributors.base import Attributor, usable
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.records import Reading
+from airrep.corpus.schemas.forms import LAST
 from airrep.corpus.schemas.conversations import RENDERING
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import PACKAGES, READING, IndexRows, RowsLike, stacked
@@ -128,7 +129,7 @@ def _with_more(reading: Reading, more: Reading) -> Reading:
     forms, hub = (
         tuple(sorted({*one, *other})) for one, other in ((reading.forms, more.forms), (reading.hub, more.hub))
     )
-    known = all(one.earlier_turns for one in (reading, more) if one.only_last)
+    known = all(one.earlier_turns for one in (reading, more) if LAST in "".join(one.forms))
     earlier = reading.earlier_turns + more.earlier_turns if known else 0
     return replace(reading, forms=forms, mixed=mixed, hub=hub, earlier_turns=earlier)
 
