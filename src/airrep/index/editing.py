@@ -17,8 +17,8 @@ from airrep.attributors.base import Attributor, usable
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.records import Reading
-from airrep.corpus.schemas.forms import LAST
 from airrep.corpus.schemas.conversations import RENDERING
+from airrep.corpus.schemas.forms import LAST
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import PACKAGES, READING, IndexRows, RowsLike, stacked
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
