@@ -12,7 +12,7 @@ from airrep.index.results.citations import FIELDS, as_croissant, checked, cite, 
 from airrep.index.results.result import CorpusPart, Made, left_out
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
-BUILT, ADDED = CorpusPart("a" * 64, 10), CorpusPart("b" * 64, 5)
+BUILT, ADDED, TWICE = CorpusPart("a" * 64, 10), CorpusPart("b" * 64, 5), CorpusPart("b" * 64, 5, appends=2)
 
 
 def made(*corpora: CorpusPart, hub: tuple[str, ...] = ()) -> Made:
@@ -39,11 +39,21 @@ def test_a_citation_tells_where_an_example_stands() -> None:
         ("saved row 4", (f"org/chats@{COMMIT}",), (BUILT,), 3, ("org/chats", 4, COMMIT, "a" * 64)),
         ("more.jsonl:2", (f"org/chats@{COMMIT}",), (BUILT, ADDED), 12, ("more.jsonl", 2, None, "b" * 64)),
         ("chats row 4", (f"org/chats@{COMMIT}",), (BUILT, ADDED, ADDED), 12, ("org/chats", 4, COMMIT, None)),
+        ("more.jsonl:2", (), (BUILT, TWICE), 12, ("more.jsonl", 2, None, None)),
         ("chats row 4", (f"org/chats@{COMMIT}", f"us/chats@{COMMIT}"), (BUILT,), 3, ("chats", 4, None, "a" * 64)),
         ("notes/a.txt", (), (BUILT,), 3, ("notes/a.txt", None, None, "a" * 64)),
         (None, (), (BUILT,), 3, (None, None, None, "a" * 64)),
     ],
-    ids=["hub", "saved", "appended", "several appends", "which of two", "a file of text", "from memory"],
+    ids=[
+        "hub",
+        "saved",
+        "appended",
+        "several appends",
+        "appends that share an entry",
+        "which of two",
+        "a file of text",
+        "from memory",
+    ],
 )
 def test_what_may_be_another_is_not_told(
     place: str | None, hub: tuple[str, ...], corpora: tuple[CorpusPart, ...], row: int, expected: tuple[Any, ...]

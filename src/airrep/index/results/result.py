@@ -130,6 +130,7 @@ class CorpusPart:
     fingerprint: str
     """SHA-256 over all rows (:attr:`airrep.Corpus.fingerprint`); of several appends, a digest of their fingerprints."""
     rows: int
+    appends: int = 1
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,8 @@ class Made:
         ends = list(accumulate(part.rows for part in self.corpora))
         if row < ends[0]:
             return self.corpora[0].fingerprint
-        return self.corpora[1].fingerprint if len(self.corpora) == 2 and row < ends[1] else None
+        known = len(self.corpora) == 2 and self.corpora[1].appends == 1 and row < ends[1]
+        return self.corpora[1].fingerprint if known else None
 
 
 def made_of(manifest: Mapping[str, Any], asked: Iterable[Any] | None = None) -> Made:
@@ -165,7 +167,9 @@ def made_of(manifest: Mapping[str, Any], asked: Iterable[Any] | None = None) -> 
     if asked is not None:
         weighed = ((one.title, one.weight) for one in asked)
     return Made(
-        corpora=tuple(CorpusPart(one["fingerprint"], one["rows"]) for one in manifest["corpora"]),
+        corpora=tuple(
+            CorpusPart(one["fingerprint"], one["rows"], one.get("appends", 1)) for one in manifest["corpora"]
+        ),
         attributor=manifest["attributor"],
         airrep=str(manifest["packages"].get("airrep", "")),
         hub=tuple(map(str, manifest.get("reading", {}).get("hub", ()))),
