@@ -2,7 +2,7 @@
 
 Usage: python experiments/gemma/across.py   in the folder of the repository
 
-LDS x 100 of rows of `smollm2/results` and of `results/tasks-30` against the losses of Gemma, then of SmolLM2, on the
+LDS x 100 of rows of `smollm2/results` and of `results/tasks-words` against the losses of Gemma, then of SmolLM2, on the
 subsets of tasks that Gemma was fine-tuned on; then, on Gemma, minus text by Gemma's own tokens, paired.
 """
 
@@ -25,7 +25,7 @@ JUDGED = "tasks-real/0"
 
 def main() -> None:
     """Print a line for each row."""
-    own, of_gemma = read(HERE / "results" / "tasks-30", ["Text", "N-grams"])
+    own, of_gemma = read(HERE / "results" / "tasks-words", ["Text", "N-grams"])
     done = ~np.isnan(of_gemma).any(axis=0)
     rows = {f"{name}, Gemma's tokens": scores for name, scores in own.items()}
     for run, names in OF_SMOLLM2.items():

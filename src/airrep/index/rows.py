@@ -190,7 +190,7 @@ class IndexRows:
             options = {str(name): str(value) for name, value in found.get("options", {}).items()}
             chosen = Schema(**options).chosen  # type: ignore[arg-type]  # checks what stands in the manifest
             forms, hub = (tuple(map(str, found.get(name, ()))) for name in ("forms", "hub"))
-            return Reading(chosen, forms, bool(found.get("mixed")), hub)
+            return Reading(chosen, forms, bool(found.get("mixed")), hub, int(found.get("earlier_turns", 0)))
 
     @property
     def asking(self) -> dict[str, str]:
