@@ -16,8 +16,8 @@
 #     adamw_torch_8bit   words of the batch 1.0   absent words 283     entries 40, of 37 words
 #     adamw_torch_4bit   words of the batch 1.2   absent words   1.2   entries  0
 #
-# For you: with "adamw_torch_8bit" a batch changes words that no row of it has, and most of all those. Freeze the embeddings,
-# or take "adamw_torch".
+# For you: with "adamw_torch_8bit" a batch changes words that no row of it has, and most of all those. Freeze the
+# embeddings, or take "adamw_torch".
 set -euo pipefail
 
 place=$(mktemp -d)
