@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The guess: `stream.shuffle(seed).repeat(3)` gives three passes, each in a new order, as tf.data does; and a short stream
+# The guess: `stream.shuffle(seed).repeat(3)` gives three passes, each in a new order, as tf.data does. A short stream
 # that `interleave_datasets(..., stopping_strategy="all_exhausted")` begins again comes in a new order too.
 #
 # What happens: each pass of a streaming dataset has the same order, of files and within the buffer. So a row stands in
@@ -14,8 +14,9 @@
 #     interleaved, 3 passes      5 0 1 4 2 6 3 7 | 5 0 1 4 2 6 3 7 | 5 0 1 4 2 6 3 7
 #     set_epoch 0, 1, 2          5 0 1 4 2 6 3 7 | 7 0 3 2 1 5 4 6 | 1 7 2 0 4 6 5 3
 #
-# For you: leave out `repeat`, and set `num_train_epochs`, or call `set_epoch` before each pass. Otherwise more
-# epochs give no new batches, and so do not help to tell the rows of one batch apart.
+# For you: leave out `repeat`. The Trainer (transformers 5.24.0) begins a stream again until `max_steps`, with a new
+# order each time; in a loop of your own, call `set_epoch` before each pass. Otherwise more passes give no new batches,
+# and so do not help to tell the rows of one batch apart.
 set -euo pipefail
 
 place=$(mktemp -d)
