@@ -415,11 +415,10 @@ class IndexRows:
             values = [] if field.path else compress(self.values(field.name), self.live)
             held = Counter(value for value in values if value is not None)
             if held and literal is not None and shown_value(literal) not in held:
-                few = ", ".join(escaped(one[:40]) for one, _ in held.most_common(_VALUES)) + ", …" * (
-                    len(held) > _VALUES
-                )
-                told = f"{field.name} holds {few}."
-                hint = near(literal, islice(held, BESIDE), told) if isinstance(literal, str) else told
+                few = [escaped(one[:40]) for one, _ in held.most_common(_VALUES)]
+                more = f" and {len(held) - len(few):,} more values" if len(held) > len(few) else ""
+                told = f"{field.name} holds {', '.join(few)}{more}."
+                hint = near(literal, map(escaped, islice(held, BESIDE)), told) if isinstance(literal, str) else told
                 return ConfigError(f"filter {expression}: no example matches. {hint}")
         return ConfigError(f"filter {expression}: no example matches. Choose another filter.")
 
