@@ -277,7 +277,7 @@ def _check_sum(channels: Sequence[Channel]) -> None:
     titles = [channel.title for channel in channels]
     twice = next((title for title in titles if titles.count(title) > 1), None)
     if twice is not None:
-        raise ValueError(f"two methods of the recipe have the name '{twice}'. Give each its own name")
+        raise ValueError(f"two channels (methods) have the name '{twice}'. Give each its own name")
     if not any(channel.weight > 0 for channel in channels):
         raise ValueError("at least one weight must be above 0")
     if all(channel.relative for channel in channels if channel.weight > 0):

@@ -315,7 +315,7 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("channels", "message"),
     [
         ([], "at least 1 item"),
-        ([{"method": "ngram"}] * 2, "^recipe: two methods .*'ngram'"),
+        ([{"method": "ngram"}] * 2, "^recipe: two channels .*'ngram'"),
         ([{"method": "ngram", "name": str(n)} for n in range(MOST_CHANNELS + 1)], f"at most {MOST_CHANNELS} items"),
         ([{"method": "ngram", "weight": 0}], "^recipe: at least one weight must be above 0"),
         ("lm", "^recipe: channel 'gradients' reads the LM .*--lm MODEL"),
