@@ -215,7 +215,7 @@ def test_instances_without_a_text_in_common_are_disjoint() -> None:
 )
 def test_a_held_out_text_that_was_seen_in_any_part_is_refused(train: str, queries: str) -> None:
     seen = [make_instance(make_corpus(5, "a"), make_corpus(2, "b"))]
-    with pytest.raises(DataError, match="instance held: is held out, but its example '.*' was trained on"):
+    with pytest.raises(DataError, match="held-out labels, instance held: example '.*' is also in"):
         check_disjoint(seen, [make_instance(make_corpus(5, train), make_corpus(2, queries), "held")])
 
 
