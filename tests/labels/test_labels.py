@@ -223,5 +223,5 @@ def test_another_id_does_not_make_a_text_another() -> None:
     seen = make_instance(make_corpus(5, "a"), make_corpus(2, "b"))
     first = seen.train[0]
     renamed = Corpus.from_examples([Example(first.prompt, first.response, "other"), *make_corpus(1, "d")])
-    with pytest.raises(DataError, match="its example 'other' was trained on"):
+    with pytest.raises(DataError, match="example 'other' is also in"):
         check_disjoint([seen], [make_instance(make_corpus(5, "c"), renamed)])

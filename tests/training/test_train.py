@@ -399,7 +399,7 @@ def test_layers_are_a_number_or_all(given: object, taken: object) -> None:
     ("given", "message"),
     [
         *(
-            ({"train_layers": one}, "train_layers=.*must be 'all', or a number")
+            ({"train_layers": one}, "train_layers=.*layers to train must be 0, 1, 2 ... or 'all'")
             for one in ("some", "-1", -1, 1.5, True)
         ),
         ({"betas": (0.9, 1.0)}, r"betas=\(0\.9, 1\.0\): both numbers must be at least 0 and less than 1"),
