@@ -69,6 +69,8 @@ def top(
     """
     index = as_index(index)
     question, keep = index.question(given_or_typed(queries, prompt, response, "queries"), better), index.mask(where)
+    if where is not None and not keep.any():
+        raise index.unmatched(where)
     k = at_most("top: k", k, int(keep.sum()))
     if tokens:
         check_tokens(index.attributor)

@@ -281,6 +281,8 @@ class Index(EditableIndex):
             how: dict[str, Any] = {"better": better, "least": least, "where": where, "why": why, "tokens": tokens}
             return self.top([queries], k, **how, progress=progress)[0]
         question, keep = self.question(queries, better), self.mask(where)
+        if where is not None and not keep.any():
+            raise self.unmatched(where)
         k = at_most("top: k", k, int(keep.sum()))
         if tokens:
             check_tokens(self.attributor)
