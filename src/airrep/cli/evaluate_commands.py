@@ -233,7 +233,7 @@ class ByQueries:
     rows: Annotated[
         str | None,
         "Field of the queries that names the training examples that taught the answer. The field holds their ids. If "
-        "the training examples have this field too, it holds a value of theirs instead.",
+        "the training examples have a field of this name too, equal values link queries to examples.",
     ] = None
     selecting: Annotated[
         str | None,
