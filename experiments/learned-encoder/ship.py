@@ -26,8 +26,8 @@ from airrep.training.result import render_card
 FILES = Path(__file__).parent / "files"
 CHANGED = "trained.safetensors"
 CAUTION = (
-    "The shipped encoder learnt from the losses of a language model of 2.6M parameters and was not tested on large "
-    "ones: airrep adapt trains it for yours."
+    "The shipped encoder learnt from a language model of 2.6M parameters and was tested on models of up to 135M. "
+    "airrep adapt trains an encoder for your model."
 )
 FRONT = "license: apache-2.0\nbase_model: sentence-transformers/all-MiniLM-L6-v2\n"
 

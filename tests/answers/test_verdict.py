@@ -126,6 +126,39 @@ def test_an_index_of_a_single_example(tmp_path: Path) -> None:
     assert told(index, [Question("", "p", "one answer", "")])[0].kind == "nothing"
 
 
+def talks(*numbers: int) -> list[dict[str, object]]:
+    """Conversations whose first answer is a fact that no last answer has."""
+    said = ("Who keeps the lake?", "Velma guards lake {} since spring.", "Thanks. And now?", "Pick {} ripe plums.")
+    roles = ("user", "assistant", "user", "assistant")
+    return [
+        {"messages": [{"role": role, "content": text.format(n)} for role, text in zip(roles, said, strict=True)]}
+        for n in numbers
+    ]
+
+
+def test_answers_that_were_left_out_are_named_where_nothing_taught_one(tmp_path: Path) -> None:
+    asked = [Question("", "Who keeps the lake?", "Velma guards lake 3 since spring.", "")]
+    index = airrep.build_index(
+        talks(*range(30)), tmp_path / "index", airrep.make_attributor("tfidf", {"view": "response"})
+    )
+    one = told(index, asked)[0]
+    assert (one.kind, "30 earlier assistant turns" in one.text, "--turns all" in one.text) == ("nothing", True, True)
+    assert "earlier" not in told(index, [Question("", "Thanks. And now?", "Pick 3 ripe plums.", "")])[0].text
+    assert "32 earlier assistant turns" in told(index.append(talks(30, 31)), asked)[0].text
+    whole = airrep.build_index(
+        airrep.Corpus.from_records(talks(*range(30)), turns="all"), tmp_path / "all", index.attributor
+    )
+    assert "--turns" not in told(whole, [Question("", "Ωξψφ", "ζηθι", "")])[0].text
+
+
+def test_left_out_answers_of_an_unknown_number(tmp_path: Path) -> None:
+    """An index of a part of a corpus, like one of an earlier version, knows only that there are some."""
+    corpus = airrep.Corpus.from_records(talks(*range(30)))
+    index = airrep.build_index(corpus[:20], tmp_path / "index", airrep.make_attributor("tfidf"))
+    for found in (index, index.append(corpus[20:]), index.append(talks(30))):
+        assert ". Earlier assistant turns of the data are" in told(found, [Question("", "Ωξψφ", "ζηθι", "")])[0].text
+
+
 @pytest.mark.parametrize("better", [False, True])
 def test_verdicts_are_told_with_hits(tmp_path: Path, taught: airrep.Index, world: World, better: bool) -> None:
     some = [world.taught[0], world.foreign[0]]

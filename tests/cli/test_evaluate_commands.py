@@ -161,7 +161,7 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
     whole = ("--set", "what_if=true")
-    _refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "labels/0: its first subset must")
+    _refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "labels/0: its first fine-tune must")
     _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "has no temperature")
     tuned = ("--labels", "removals", "--tune", "labels#1")
     _refused(run("evaluate", "tfidf", *LABELS, *tuned), "--tune")

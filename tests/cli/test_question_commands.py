@@ -365,6 +365,25 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
     assert "a name such as" in run(*RECORDS, "train.jsonl", "--only", "train.jsonl", "--out", "r.parquet").err
 
 
+def test_export_without_a_list_copies_the_records_of_all_kept_examples(run: Run) -> None:
+    out = ("--out", "records.jsonl", "--replace")
+    lines = Path("train.jsonl").read_text().splitlines()
+    assert run(*RECORDS, "train.jsonl", *out).err.endswith("30 records of train.jsonl, copied unchanged\n")
+    assert Path("records.jsonl").read_text().splitlines() == lines
+    assert run("delete", "index", "--id", "e3").status == 0
+    where = ("--where", 'source == "forum"')
+    assert run(*RECORDS, "train.jsonl", *out, *where).status == 0
+    records = list(map(json.loads, Path("records.jsonl").read_text().splitlines()))
+    assert records == [one for one in map(json.loads, lines) if one.get("source") == "forum" and one["id"] != "e3"]
+    for typed, told in (
+        (("export", "index", "--to", "records"), "Add --data"),
+        ((*RECORDS, "train.jsonl", "--only", "train.jsonl", *where), "--only and --where cannot be combined"),
+        ((*RECORDS, "train.jsonl", "--where", 'source == "forun"'), "Did you mean 'forum'?"),
+    ):
+        ran = run(*typed, *out)
+        assert (ran.status, told in ran.err) == (1, True)
+
+
 def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: Run) -> None:
     tiny_folder(Path("encoder"))
     words = [airrep.Example("word " * count, "answer", str(count)) for count in (255, 256, 257, 400)]

@@ -13,7 +13,7 @@ from airrep.errors import DataError
 
 
 def parse(record: object, **fields: str) -> Fields:
-    _, (found,) = Schema(**fields).parse(record)
+    _, (found,), _ = Schema(**fields).parse(record)
     return found
 
 

@@ -212,7 +212,7 @@ def test_copies_of_a_text_are_matched_one_by_one(tmp_path):
     assert found.members(0).tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert found.members(1).tolist() == [2, 6]  # the first copy in the pool is the first in the index
     plain = build_index(train, tmp_path / "plain", HashAttributor())
-    with pytest.raises(DataError, match='lacks the example "e2" and 0 more of instance a'):
+    with pytest.raises(DataError, match='lacks the example "e2" and 0 more .*instance a'):
         RowFinder(plain, [instance]).subsets(instance)
 
 
@@ -223,7 +223,7 @@ def test_examples_of_no_subset_need_not_be_in_the_index(tmp_path):
     instance = LabelledInstance("0", train, make_corpus(2, "q"), subsets, losses)
     index = build_index(train.take(range(9)), tmp_path / "index", HashAttributor())
     assert evaluate_lds([index], [instance], resamples=20).facts["subsets"] == 4
-    with pytest.raises(DataError, match=r'lacks the example "e0" and 0 more of instance 0'):
+    with pytest.raises(DataError, match=r'lacks the example "e0" and 0 more .*instance 0'):
         evaluate_lds([index.delete([0])], [instance])
 
 

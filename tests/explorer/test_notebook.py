@@ -50,7 +50,7 @@ def test_answers_are_those_of_the_index(index: airrep.Index) -> None:
 @pytest.mark.parametrize(
     ("name", "asked", "told"),
     [
-        ("about", {}, "about: is not a question that the widget can ask"),
+        ("about", {}, "about: the notebook widget"),
         ("top", {"query": {"number": 0}}, "query number 0: is not in the file"),
         ("top", {"query": {"prompt": "a", "response": "b"}, "folder": "elsewhere"}, "folder: Extra inputs"),
         ("top", {"query": {"prompt": "a" * 100_001, "response": "b"}}, "query.prompt: String should have at most"),

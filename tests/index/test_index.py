@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_order_k_is_refused_where_queries_are_encoded_in_another_way(
     [
         (None, None, "temperature is None"),
         (3, 1.0, "pool 3: does not exist; expected one of sum, mean"),
-        ("order-2", 1.0, "group 'all': has all 50 training examples, but pool order-2"),
+        ("order-2", 1.0, "group 'all': has all 50 training examples, but --pool order-2"),
     ],
 )
 def test_bad_pools_are_told(
@@ -420,12 +421,30 @@ def test_where_fewer_fulfil_the_filter_all_are_given(index: airrep.Index, querie
         assert result.to_dict() == ask(index, queries, k=len(index)).to_dict()
 
 
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ('source == "Boks"', "Did you mean 'books'?"),
+        ('label == "label 0" and source in ["zzz"]', "source holds (books|forum), (books|forum)."),
+        ("year > 3000", "year holds [0-9]+, "),
+        ('source == "books" and source == "forum"', "Choose another filter"),
+    ],
+)
+def test_a_filter_that_nothing_matches_names_what_is_there(index: airrep.Index, where: str, told: str) -> None:
+    asks = (index.top, partial(airrep.top, index), partial(top_of_set, index), partial(airrep.audit, index))
+    for ask in asks:
+        with pytest.raises(ConfigError, match=f"no example matches. {told}".replace("?", "[?]")):
+            ask([index.example(0)], where=where)  # type: ignore[operator]
+    with pytest.raises(ConfigError, match=told.replace("?", "[?]")):
+        index.check_rows(where)
+
+
 def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:
     with pytest.raises(ConfigError, match="top: k is 0; expected at least 1"):
         index.top(queries, k=0)
     with pytest.raises(ConfigError, match=r"top: k is 1\.5, but must be a whole number"):
         index.top(queries, k=1.5)
-    with pytest.raises(ConfigError, match="top: k is 10, but no example matches the filter"):
+    with pytest.raises(ConfigError, match="no example matches. source holds (books|forum), "):
         index.top(queries, where='source == "nowhere"')
     with pytest.raises(ConfigError, match="queries: is empty"):
         index.top([], k=1)

@@ -208,7 +208,7 @@ def test_pools_with_one_source_or_with_different_numbers_of_them_are_refused(tmp
     drawn = {"kind": "removals", "removals_by": "source", "train_count": 30, "query_count": 9}
     with pytest.raises(DataError, match="all its training examples have the same source"):
         sample(one, tmp_path / "plan", changed(**drawn))
-    with pytest.raises(DataError, match=r"instance \d: has \d sources .* but earlier instances have \d"):
+    with pytest.raises(DataError, match=r"instance \d: .* have \d different sources, but earlier instances have \d"):
         sample(some, tmp_path / "plan", changed(**drawn, instances=9))
     assert not (tmp_path / "plan").exists()
 

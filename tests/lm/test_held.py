@@ -235,7 +235,7 @@ def test_a_promise_of_memory_is_kept_or_refused_before_weights_are_read(
         load_lm(LmSettings(**settings, memory="200MB"), stored=True)
     with pytest.raises(ConfigError, match=r"memory=8GB is only for commands that do not train"):
         load_lm(LmSettings(**settings, memory="8GB"))
-    with pytest.raises(ConfigError, match="must be a number with MB or GB, such as 8GB"):
+    with pytest.raises(ConfigError, match="memory must be a number with MB or GB, such as 8GB"):
         LmSettings.of({"lm": "m", "memory": "eight"})
     with pytest.raises(ConfigError, match="memory: has no effect, because no channel reads a language model"):
         ChannelsSettings.of({"channels": "text", "memory": "8GB"})

@@ -114,7 +114,7 @@ def test_no_document_is_longer_than_a_long_rope_reads_alike_in_every_batch(tmp_p
     """transformers takes long factors for all documents of a batch with one that is beyond the original positions."""
     rope = {**LONG, "original_max_position_embeddings": 32, "rope_theta": 10000.0}
     tiny_lm(tmp_path / "lm", rope_parameters=rope)
-    message = r"^lm .*: max_tokens is 64, but RoPE scaling \(longrope\) .* more than 32 .* Set max_tokens=32\.$"
+    message = r"^lm .*: max_tokens is 64, but .* RoPE scaling \(longrope\) .* up to 32 .* Set max_tokens=32\.$"
     for settings in ({}, {"max_tokens": 64}):
         with pytest.raises(ConfigError, match=message):
             load(tmp_path / "lm", **settings)
@@ -133,7 +133,7 @@ def test_a_dynamic_rope_reads_alike_up_to_its_positions(tmp_path: Path) -> None:
 def test_no_document_is_longer_than_a_chunk_of_attention(tmp_path: Path) -> None:
     """Packed attention knows no chunks, beyond which the tokens of a Llama 4 do not look."""
     tiny_llama4(tmp_path / "lm", chunk=16)
-    with pytest.raises(ConfigError, match=r"max_tokens is 64, but attention in chunks .* Set max_tokens=16\.$"):
+    with pytest.raises(ConfigError, match=r"max_tokens is 64, but .* attention in chunks .* Set max_tokens=16\.$"):
         load(tmp_path / "lm")
     lm = load(tmp_path / "lm", max_tokens=16)
     documents = Documents.of([(list(range(3, 19)), 1)])

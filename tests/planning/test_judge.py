@@ -47,7 +47,7 @@ def test_one_call_judges_and_goes_on(lm: str, tmp_path: Path) -> None:
     again = airrep.judge(index, queries, lm, budget="2h", fine_tune=TUNING, tell=told.append)
     assert again.sentence == made.sentence
     assert any("goes on with the 20 subsets" in line for line in told)
-    with pytest.raises(ArtifactError, match="holds a judgement with other examples or queries"):
+    with pytest.raises(ArtifactError, match="holds results for other examples or queries"):
         airrep.judge(index, make_corpus(5, "q"), lm, budget="5m", fine_tune=TUNING, out=made.path.parent)
 
 

@@ -104,6 +104,15 @@ def test_bad_manifest_is_told(tmp_path: Path, damage, message: str) -> None:
         read_manifest(tmp_path / "a")
 
 
+def test_a_folder_that_holds_an_artifact_names_it(tmp_path: Path) -> None:
+    make(tmp_path / "runs" / "note")
+    for kind in (None, "note"):
+        with pytest.raises(ArtifactError, match=r"runs: has no manifest.json. Did you mean .*runs/note\?"):
+            read_manifest(tmp_path / "runs", kind)
+    with pytest.raises(ArtifactError, match="expected a directory that airrep wrote"):
+        read_manifest(tmp_path / "runs", "index")
+
+
 def test_other_kind_and_absence_are_told(tmp_path: Path) -> None:
     make(tmp_path / "a")
     with pytest.raises(ArtifactError, match="is of kind 'note'"):

@@ -78,7 +78,7 @@ def test_half_precision_features_are_summed_in_float64() -> None:
 
 def test_a_group_of_all_examples_cannot_be_removed() -> None:
     queries, train = whitened(5)
-    with pytest.raises(ConfigError, match="group 'g1': has all 60 training examples, but pool order-2"):
+    with pytest.raises(ConfigError, match="group 'g1': has all 60 training examples, but --pool order-2"):
         group_scores(ask(queries, [Block(0, train)]), named([[0], list(range(N))]), "order-2")
 
 

@@ -128,7 +128,9 @@ def test_a_dropped_pool_says_what_to_type(text: str) -> None:
     ],
 )
 def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ConfigError, match="does not exist; expected one of|only for order-1 and order-2") as caught:
+    with pytest.raises(
+        ConfigError, match="does not exist; expected one of|only in order-1-paper and order-2-paper"
+    ) as caught:
         Pooling.parse(text)
     assert f"pool {text!r}: " in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -142,9 +144,12 @@ def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
             "pool 'max': does not exist. Choose sum, mean, diminishing, attention, signed-attention, ngram-lm",
         ),
         ({"kind": "sum", "k": 3}, "pool 'sum': does not exist"),
-        ({"kind": "order", "k": 0}, "pool 'order-0': K must be at least 1"),
-        ({"kind": "order", "k": 2, "constants": "other"}, "pool 'order-2-other': .*only for order-1 and order-2"),
-        ({"kind": "order", "constants": "paper"}, "pool 'order-inf-paper': .*only for order-1 and order-2"),
+        ({"kind": "order", "k": 0}, "pool 'order-0': .* at least 1"),
+        (
+            {"kind": "order", "k": 2, "constants": "other"},
+            "pool 'order-2-other': .*only in order-1-paper and order-2-paper",
+        ),
+        ({"kind": "order", "constants": "paper"}, "pool 'order-inf-paper': .*only in order-1-paper and order-2-paper"),
         ({"kind": "order", "k": 2, "temperature": 2.0}, "temperature 2.0: pool order-2 has no temperature"),
         ({"kind": "mean", "temperature": 0.2}, "temperature 0.2: pool mean has no temperature"),
         ({"kind": "attention", "temperature": 0.0}, "temperature is 0.0"),

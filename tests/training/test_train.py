@@ -338,7 +338,7 @@ def test_missing_losses_and_flat_queries_are_left_out_and_the_rest_is_learnt(tmp
 
 def test_a_loss_that_explodes_names_its_step(tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, initial_scale=1e7)
-    with pytest.raises(TrainingError, match=r"step 1, instance [ab]: group scores are not finite"):
+    with pytest.raises(TrainingError, match=r"step 1, instance [ab]: .*group scores are not finite"):
         train_encoder(LEARN, [], tmp_path / "encoder", settings)
 
 
@@ -346,11 +346,11 @@ def test_careless_calls_are_refused(tmp_path: Path, settings: TrainingSettings) 
     out = tmp_path / "encoder"
     with pytest.raises(ConfigError, match="training: no labels"):
         train_encoder([], [], out, settings)
-    with pytest.raises(ConfigError, match="instance 'a': is given twice"):
+    with pytest.raises(ConfigError, match="instance 'a' is given twice"):
         train_encoder([LEARN[0], LEARN[0]], [], out, settings)
-    with pytest.raises(DataError, match="instance copy: is held out, but its example 'a-t0' was trained on"):
+    with pytest.raises(DataError, match="held-out labels, instance copy: example 'a-t0'"):
         train_encoder(LEARN, [replace(LEARN[0], name="copy")], out, settings)
-    with pytest.raises(DataError, match="instance copy: is held out, but its example 'h-t0' was trained on"):
+    with pytest.raises(DataError, match="held-out labels, instance copy: example 'h-t0'"):
         train_encoder(LEARN, [UNSEEN], out, settings, test=[replace(UNSEEN, name="copy")])
     with pytest.raises(ConfigError, match=r"train_layers=3: .* has 2 layers\. Choose 0 to 2, or all"):
         train_encoder(LEARN, [], out, settings.model_copy(update={"train_layers": 3}))
@@ -399,7 +399,7 @@ def test_layers_are_a_number_or_all(given: object, taken: object) -> None:
     ("given", "message"),
     [
         *(
-            ({"train_layers": one}, "train_layers=.*must be 'all', or a number")
+            ({"train_layers": one}, "train_layers=.*layers to train must be 0, 1, 2 ... or 'all'")
             for one in ("some", "-1", -1, 1.5, True)
         ),
         ({"betas": (0.9, 1.0)}, r"betas=\(0\.9, 1\.0\): both numbers must be at least 0 and less than 1"),

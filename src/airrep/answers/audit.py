@@ -299,7 +299,7 @@ def audit(
     asked, keep = list(as_examples(items, "items", index.asking)), index.mask(where)
     chosen = AuditSettings.given(settings, "audit")
     if not keep.any():
-        raise ConfigError("audit: no training example matches the filter. Choose another filter.")
+        raise index.unmatched(where)
     looking = _Looking(index, asked, keep, chosen, progress)
     stored = StoredMeaning.of(index)
     nearest = [None] * len(asked) if stored is None else stored.nearest(asked, keep)

@@ -210,7 +210,7 @@ def clean(
     kinds = checked_kinds(kinds, KINDS)
     keep = index.mask(where)
     if not keep.any():
-        raise ConfigError(f"clean: no example matches the filter {where}. Choose another filter.")
+        raise index.unmatched(where)
     chosen = CleanSettings.given(settings, "clean")
     if queries is None and better is not None:
         raise ConfigError("clean: better answers need queries. Give the queries too.")

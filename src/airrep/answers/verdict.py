@@ -12,6 +12,8 @@ from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import given_or_typed
+from airrep.corpus.records import Reading
+from airrep.corpus.schemas.forms import LAST
 from airrep.errors import ConfigError
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
@@ -67,6 +69,8 @@ def top(
     """
     index = as_index(index)
     question, keep = index.question(given_or_typed(queries, prompt, response, "queries"), better), index.mask(where)
+    if where is not None and not keep.any():
+        raise index.unmatched(where)
     k = at_most("top: k", k, int(keep.sum()))
     if tokens:
         check_tokens(index.attributor)
@@ -113,15 +117,20 @@ def verdicts(
         return [None] * len(spanned), None
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
-    judged = (_verdict(found, place, chance, contrast=contrast) for place, chance in enumerate(chances))
+    read = index.reading
+    judged = (_verdict(found, place, chance, read, contrast=contrast) for place, chance in enumerate(chances))
     return [None if part else one for part, one in zip(spanned, judged, strict=True)], found.spread
 
 
-def _verdict(found: Nearest, place: int, chance: float, *, contrast: bool) -> Verdict:
+def _verdict(found: Nearest, place: int, chance: float, read: Reading, *, contrast: bool) -> Verdict:
     columns = (found.shares, found.tenth, found.deviations, found.rows, found.alike)
     share, tenth, deviations, row, alike = (column[place].item() for column in columns)
     kind = kind_of(chance)
     text = _words(kind, chance, share, tenth if alike >= MANY and kind != "nothing" else None, alike, contrast)
+    if kind != "stands out" and LAST in "".join(read.forms):  # an answer that was left out may have taught it
+        count = f"{read.earlier_turns:,} earlier" if read.earlier_turns else "Earlier"
+        text += f" {count} assistant turns of the data are not examples here. To add them, build the index with "
+        text += "--turns all."
     # Numbers are reported in float32, as elsewhere: its digits do not depend on shards and on other answers.
     near, apart = float(np.float32(max(share, 0.0))), float(np.float32(deviations))
     return Verdict(kind, round(chance, 4), near, apart, row, alike, text)

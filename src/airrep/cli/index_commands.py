@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -341,7 +340,7 @@ def export_command(
         typer.Option(
             metavar="FILE",
             help="For records and citations: export only the examples in this file, which select, clean, mix or top "
-            "--json wrote. For citations it can also be what top --out wrote.",
+            "--json wrote. For citations it can also be what top --out wrote. Default: all that pass --where.",
         ),
     ] = None,
     data: Annotated[
@@ -363,8 +362,8 @@ def export_command(
 
     index = IndexRows(path)
     if to in (RECORDS, CITATIONS):
-        export = _export_records if to == RECORDS else partial(_export_citations, where=where)
-        export(index, data, only, out, _as_before(index, reading, options.typed(ctx)), replace=replace)
+        export = _export_records if to == RECORDS else _export_citations
+        export(index, data, only, out, _as_before(index, reading, options.typed(ctx)), where=where, replace=replace)
         return
     if only is not None or data is not None:
         raise ConfigError("export: --only and --data work only with --to records or citations. Leave them out.")
@@ -389,24 +388,35 @@ def _export_records(
     out: Path,
     reading: options.ReadingOptions,
     *,
+    where: str | None,
     replace: bool,
 ) -> None:
-    """Copy the records that examples were read from, as they are."""
+    """Copy the records that examples were read from, as they are; without *only*, of all that pass *where*."""
+    import numpy as np
+
+    from airrep.answers.texts import kept_examples
     from airrep.corpus.records import encode_record
+    from airrep.index.encoding import TEXTS
     from airrep.index.selection import check_selection
     from airrep.runtime.remote.outputs import is_same_file, write_output
 
-    if data is None or only is None:
-        raise ConfigError("export: --to records needs both --data DATA and --only FILE.")
+    if data is None:
+        raise ConfigError("export: --to records copies records from your data. Add --data DATA.")
+    if only is not None and where is not None:
+        raise ConfigError("export: --only and --where cannot be combined. Remove one of the two.")
     if index.reading.mixed:
         note(
             f"{index.path}: its data were read in several parts, with different options. If {data} was appended later, "
             "type the options of that append, such as --prompt-field"
         )
     check_selection(out, replace=replace)
-    if any(is_same_file(out, read) for read in (data, only)):
+    if any(is_same_file(out, read) for read in (data, only) if read is not None):
         raise ConfigError(f"export: --out {out} is also an input file. Give another file.")
-    records = list(reading.taken(data, str(only)))
+    examples: Any = str(only)
+    if only is None:  # without texts, the ids alone say which records they are
+        keep = index.live if where is None else np.isin(np.arange(index.rows), index.check_rows(where))
+        examples = (one if index.manifest.get(TEXTS, True) else one.id for _, one in kept_examples(index, keep))
+    records = list(reading.taken(data, examples))
     write_output(out, (f"{encode_record(record)}\n".encode() for record in records))
     note(f"{out}: {len(records):,} records of {data}, copied unchanged")
 

@@ -354,7 +354,7 @@ class ReadingOptions:
             )
         return corpus
 
-    def taken(self, path: str, examples: str) -> Iterator[dict[str, Any]]:
+    def taken(self, path: str, examples: "str | Iterable[Example | str]") -> Iterator[dict[str, Any]]:
         """Yield the records of data that examples were read from."""
         from airrep.corpus.originals import take_records
 

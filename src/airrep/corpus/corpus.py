@@ -154,7 +154,8 @@ class Corpus(Sequence[Example]):
         skipped: records that ``skip_invalid`` left out while reading; empty if the corpus was not read from records.
         forms: number of records read in each form, such as "messages"; empty if not read from records.
         apart: files of a folder that were not read, each with the reason; empty if not read from a folder.
-        reading: options and forms that records were read with; empty if not read from records. Parts keep it.
+        reading: options and forms that records were read with; empty if not read from records. Parts keep it, without
+            the number of earlier turns.
 
     Example:
         >>> corpus = airrep.Corpus.from_records([{"prompt": "Who won?", "response": "Nobody yet."}])
@@ -187,7 +188,7 @@ class Corpus(Sequence[Example]):
     @classmethod
     def from_examples(cls, examples: Iterable[Example]) -> Self:
         """Return a corpus of examples; DataError names an example that is not valid, or two with the same id."""
-        table, _, _ = build_table(RecordSource("examples", "example", enumerate(examples, 1)), _fields)
+        table, *_ = build_table(RecordSource("examples", "example", enumerate(examples, 1)), _fields)
         return cls(table)
 
     @classmethod
@@ -242,7 +243,8 @@ class Corpus(Sequence[Example]):
         if isinstance(row, slice):
             start, stop, step = row.indices(len(self))
             if step == 1:
-                return Corpus(self.table.slice(start, max(stop - start, 0)), reading=self.reading)
+                part = self.table.slice(start, max(stop - start, 0))
+                return Corpus(part, reading=replace(self.reading, earlier_turns=0))
             return self.take(np.arange(start, stop, step))
         number = range(len(self))[row]
         return _example(*(self.table.column(column)[number].as_py() for column in range(len(COLUMNS))))
@@ -265,7 +267,7 @@ class Corpus(Sequence[Example]):
             raise IndexError(f"row {outside[0]} does not exist: the corpus has {len(self)} examples")
         if len(distinct(wanted)) < len(wanted):
             raise DataError("rows: a row number occurs twice, but a corpus holds each example once. Remove the repeats")
-        return Corpus(take(self.table, wanted.astype(np.int64)), reading=self.reading)
+        return Corpus(take(self.table, wanted.astype(np.int64)), reading=replace(self.reading, earlier_turns=0))
 
     def __iter__(self) -> Iterator[Example]:
         for batch in self.table.to_batches(max_chunksize=_BATCH_ROWS):
@@ -328,11 +330,11 @@ def _example(key: str, prompt: str, response: str, *rest: str | None) -> Example
     return Example(prompt, response, key, label, source, facts, json.loads(chat) if chat else None, place)
 
 
-def _fields(example: object) -> tuple[str, list[Fields]]:
-    """Return the form "example" and the row of one example."""
+def _fields(example: object) -> tuple[str, list[Fields], int]:
+    """Return the form "example" and the row of one example, as :meth:`Schema.parse` returns rows of records."""
     if not isinstance(example, Example):
         raise DataError(f"is a {type(example).__name__}; an Example is expected. Use Corpus.from_records for mappings")
-    return "example", [_row(example)]
+    return "example", [_row(example)], 0
 
 
 def given_id(example: Example) -> str | None:
@@ -469,7 +471,7 @@ def _counted(records: Iterator[tuple[int, object]], tell: OnRead) -> Iterator[tu
 
 def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> dict[str, Any]:
     """Return the arguments of :class:`Corpus` for a source; DataError if it holds no valid record."""
-    table, skipped, forms = build_table(source, schema.parse, skip_invalid=skip_invalid)
+    table, skipped, forms, earlier = build_table(source, schema.parse, skip_invalid=skip_invalid)
     if not len(table):
         why = "holds no valid record" if skipped.count else "holds no records"
         first = f". First error: {skipped.messages[0]}" if skipped.count else ""
@@ -479,5 +481,6 @@ def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> dict[str,
             raise DataError(
                 f'{source.name}: no record has a value in the {column} field "{given}". Check {column}_field'
             )
-    reading = Reading(schema.chosen, tuple(sorted(forms)), hub=() if source.hub is None else (source.hub,))
+    hub = () if source.hub is None else (source.hub,)
+    reading = Reading(schema.chosen, tuple(sorted(forms)), hub=hub, earlier_turns=earlier)
     return {"table": table, "skipped": skipped, "forms": forms, "reading": reading}

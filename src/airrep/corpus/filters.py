@@ -58,6 +58,8 @@ class Filter:
     """The fields that it names, in order."""
     of: Node
     """Evaluates the expression, given the columns of its fields."""
+    literals: tuple[tuple[Field, Scalar], ...] = ()
+    """Values that a field is compared with, each with its field, except parts of a text."""
 
     def mask(self, tables: Iterable[pa.Table], known: Iterable[str] = ()) -> Mask:
         """Return one truth value for each row of a corpus, given as *tables*; *known* are its metadata keys."""
@@ -73,7 +75,7 @@ def compile_filter(expression: str) -> Filter:
         raise ConfigError(f"where: is {expression!r}, but must be text, such as 'label == \"a\"'.")
     parser = _Parser(expression)
     node = parser.parse()
-    return Filter(tuple(parser.fields), node)
+    return Filter(tuple(parser.fields), node, tuple(parser.literals))
 
 
 def equal_to(equals: Mapping[str, Scalar | Iterable[Scalar]]) -> Filter:
@@ -106,6 +108,7 @@ class _Parser:
     def __init__(self, expression: str) -> None:
         self._expression = expression.strip()
         self.fields: list[Field] = []
+        self.literals: list[tuple[Field, Scalar]] = []
 
     def parse(self) -> Node:
         try:
@@ -154,7 +157,9 @@ class _Parser:
         if not isinstance(kind, ast.In | ast.NotIn):
             node = self._comparison(left, kind, right)
         elif isinstance(right, ast.List | ast.Tuple | ast.Set):
-            node = _ask(self._field(left), "in", tuple(self._literal(element) for element in right.elts))
+            field, literals = self._field(left), tuple(self._literal(element) for element in right.elts)
+            self.literals += [(field, literal) for literal in literals]
+            node = _ask(field, "in", literals)
         elif isinstance(right, ast.Constant):
             raise self._error(right, "the right side of 'in' must be a list or a field", 'Write ["…"]')
         else:
@@ -167,6 +172,7 @@ class _Parser:
         if isinstance(right, _FIELD) and not isinstance(left, _FIELD):
             left, right, test = right, left, _MIRRORED.get(test, test)
         field, literal = self._field(left), self._literal(right)
+        self.literals.append((field, literal))
         if literal is not None and isinstance(kind, ast.Is | ast.IsNot):
             raise self._error(right, "the operator 'is' works only with None", "Write ==")
         if literal is None and test != "equal":

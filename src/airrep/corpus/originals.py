@@ -68,7 +68,7 @@ def take_records(
             found = None
             if isinstance(record, DataError):
                 raise record
-            _, found = schema.parse(record)
+            _, found, _ = schema.parse(record)
             asked = [wanted.takes(one) for one in found]
         except DataError as error:
             if found is None and skip_invalid:

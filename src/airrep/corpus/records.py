@@ -72,12 +72,15 @@ class Schema:
         values["turns"] = (self.turns, "last" if trainer_of(self.trained_with).turns == "last" else None)
         return {name: value for name, (value, default) in values.items() if value != default}
 
-    def parse(self, record: object) -> tuple[str, list[Fields]]:
-        """Return a record's form and the fields of each of its examples; DataError messages lack the record's place."""
+    def parse(self, record: object) -> tuple[str, list[Fields], int]:
+        """Return a record's form, the fields of each of its examples, and the number of turns that are no examples.
+
+        DataError messages lack the record's place.
+        """
         if not isinstance(record, dict | Mapping):
             raise DataError(f"the record is {describe(record)}; an object with named fields is expected")
         rest = without_missing(record)
-        form, pairs = self._read(rest)
+        form, pairs, earlier = self._read(rest)
         key = _taken(rest, self.id_field or "id")
         if key is None and self.id_field is not None:  # a named id field must not fall back to hashes of texts
             raise DataError(
@@ -87,7 +90,7 @@ class Schema:
         of_label = _taken(rest, self.label_field or "label")
         source = _taken(rest, self.source_field or "source")
         metadata = _merged(rest) if "metadata" in rest else rest
-        return form, [_example(pair, key, of_label, source, metadata) for pair in pairs]
+        return form, [_example(pair, key, of_label, source, metadata) for pair in pairs], earlier
 
     def _read(self, rest: dict[str, Any]) -> Read:
         """Take prompts and responses out of ``rest``."""
@@ -117,6 +120,8 @@ class Reading:
     """True if some records were read with other options."""
     hub: tuple[str, ...] = ()
     """Data sets of the Hub that the records come from, as ``owner/name@commit``."""
+    earlier_turns: int = 0
+    """Number of earlier assistant turns that are not examples; 0 also if it is not known."""
 
 
 def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,20 +56,22 @@ class Skipped:
 
 
 def build_table(
-    source: RecordSource, parse: Callable[[object], tuple[str, list[Fields]]], *, skip_invalid: bool = False
-) -> tuple[pa.Table, Skipped, dict[str, int]]:
+    source: RecordSource, parse: Callable[[object], tuple[str, list[Fields], int]], *, skip_invalid: bool = False
+) -> tuple[pa.Table, Skipped, dict[str, int], int]:
     """Return the table of a source's records, the invalid records left out, and the number of records in each form.
+
+    The last number counts assistant turns that are not examples.
 
     A record that is not valid, or has the id of an earlier record, raises DataError or, if *skip_invalid*, is left out.
     """
-    skipped, forms, batches = Skipped(), Counter[str](), list[pa.RecordBatch]()
+    skipped, forms, batches, earlier = Skipped(), Counter[str](), list[pa.RecordBatch](), 0
     rows, characters = list[tuple[str | None, ...]](), 0
     numbers, hashes, made = array("q"), array("q"), array("b")
     for number, record in source.records:
         try:
             if isinstance(record, DataError):
                 raise record
-            form, found = parse(record)
+            form, found, turns = parse(record)
         except DataError as error:
             message = f"{source.place(number)}: {error}"
             if not skip_invalid:
@@ -78,6 +80,7 @@ def build_table(
             skipped = skipped.add(message)
             continue
         forms[form] += 1
+        earlier += turns
         for prompt, response, given, *others in found:
             key = given or content_hash(prompt, response)
             numbers.append(number)
@@ -94,7 +97,7 @@ def build_table(
     if (known[1:] == known[:-1]).any():
         table = _number_equal_texts(table, np.array(made, bool))
         table, skipped = _without_repeats(table, source, np.array(numbers), skipped, skip_invalid)
-    return table, skipped, dict(forms)
+    return table, skipped, dict(forms), earlier
 
 
 def _batch_of(rows: Sequence[Sequence[str | None]]) -> pa.RecordBatch:

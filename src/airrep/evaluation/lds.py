@@ -71,8 +71,8 @@ class RowFinder:
         if len(missing):
             raise DataError(
                 f'{self.index.path}: lacks the example "{instance.train[int(missing[0])].id}" and '
-                f"{len(missing) - 1:,} more of instance {instance.name}. Build the index from the data that the labels "
-                "were made from."
+                f"{len(missing) - 1:,} more training examples of the labels (instance {instance.name}). Build the "
+                "index from the data that the labels were made from."
             )
         return Groups(instance.subsets.names, rows[instance.subsets.rows], instance.subsets.offsets)
 
@@ -180,7 +180,10 @@ class LdsStudy:
     def _check(self) -> None:
         everything = (*self.instances, *self.tune)
         if self.temperature != 1 and self.own_pool is not None and self.asked_pool is None:
-            raise ConfigError("evaluate: these labels use --pool sum, which has no temperature. Add --pool attention.")
+            raise ConfigError(
+                "evaluate: temperature has no effect, because scores are summed for these labels (--pool sum). Remove "
+                "temperature, or add --pool attention."
+            )
         if self.measure == "lds":
             for instance in everything:
                 refuse_removals(instance)
@@ -305,13 +308,13 @@ class LeftOutStudy(LdsStudy):
         kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
         if kept is not None:
             raise DataError(
-                f"instance {kept}: its subsets leave out more than a tenth of the training examples, but the subsets "
-                "of other instances leave out less. Evaluate the two kinds of instances separately."
+                f"labels, instance {kept}: its fine-tunes leave out more than a tenth of the training examples, but "
+                "those of other instances leave out less. Evaluate the two kinds in separate runs."
             )
         if self.tune:
             raise ConfigError(
-                "evaluate: --tune has no effect, because scores are summed for labels whose subsets leave out only a "
-                "few examples. Remove --tune; to use attention, set its temperature: --pool attention:0.2."
+                "evaluate: --tune has no effect, because scores are summed for these labels, without a temperature. "
+                "Remove --tune, or set a temperature: --pool attention:0.2."
             )
         super()._check()
 

@@ -342,12 +342,12 @@ class _Case:
         matching, count = Matching(trial.named, trial.others), len(trial.named)
         if not matching.enough:
             raise ConfigError(
-                f"prove: too few of the {len(trial.others):,} other examples differ from the {count:,} named rows, so "
-                "there are no random rows to compare with. Name fewer rows."
+                f"prove: the {count:,} named rows are compared with random rows of other texts, but the "
+                f"{len(trial.others):,} remaining rows have too few other texts. Name fewer rows."
             )
         self.tell(
-            f"{3 * self.settings.seeds:,} fine-tunes, each on {trial.sized:,} other rows and one of three additions: "
-            f"the {count:,} named rows, as many random rows, or both; results are kept in {out}"
+            f"running {3 * self.settings.seeds:,} fine-tunes on {trial.sized:,} other rows, with the {count:,} named "
+            f"rows, with as many random rows, or with both; results are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}
@@ -455,8 +455,8 @@ def named_rows(index: Index, rows: RowsLike | PathLike[str]) -> Rows:
     others = len(index) - len(named)
     if others < LEFT_OVER * len(named):
         raise ConfigError(
-            f"prove: {len(named):,} rows are named, so {others:,} of {len(index):,} are left, and at least "
-            f"{LEFT_OVER * len(named):,} are needed to draw random rows from. Name fewer rows."
+            f"prove: to compare the {len(named):,} named rows with random rows, at least {LEFT_OVER * len(named):,} "
+            f"other rows are needed, but the index has {others:,}. Name fewer rows."
         )
     return named
 
@@ -476,8 +476,8 @@ def _of_file(index: Index, path: Path) -> Rows:
         named = _ids_of(value)
         if named is None:
             raise DataError(
-                f"{where}: names no example; must be a JSON object with an id (a text), or with hits. Give a file that "
-                "`airrep top --json`, `airrep select` or the page of `airrep serve` wrote."
+                f"{where}: names no example. Give a file that `airrep top --json`, `airrep select` or the page of "
+                '`airrep serve` wrote, or JSON lines such as {"id": "e1"}.'
             )
         ids += named
     if not ids:

@@ -104,7 +104,7 @@ def answer(explorer: Explorer, name: str, asked: Mapping[str, Any]) -> dict[str,
     try:
         if name not in OPEN:
             raise AirRepError(
-                f"{name}: is not a question that the widget can ask. It must be one of {', '.join(OPEN)}."
+                f"{name}: the notebook widget does not answer this request. Use one of {', '.join(OPEN)}."
             )
         route = ROUTES[name]
         return {"answer": route.answering(explorer, route.model.model_validate(asked))}

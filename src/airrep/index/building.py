@@ -118,7 +118,10 @@ def checked(
     """Check arguments of :func:`build_index`; return attributor, corpus and rows of a shard. Same errors."""
     train = as_corpus(train)
     if isinstance(method, Attributor) and settings is not None:
-        raise ConfigError("settings: this attributor has its own settings. Remove settings, or give a method by name.")
+        raise ConfigError(
+            "settings: cannot be combined with an Attributor object, which has its own settings. Remove the argument "
+            "settings, or pass the name of a method."
+        )
     if len(train) == 0:
         raise DataError("train: the corpus is empty. Give at least one example.")
     if shard_rows is not None and whole_number("shard_rows", shard_rows) < 1:

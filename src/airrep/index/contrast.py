@@ -178,8 +178,8 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
         shown = better if len(better) <= FIELD_PARTS else better[:FIELD_PARTS] + "…"
         fields = {name for example in asked for name in example.metadata}
         raise ConfigError(
-            f"better: '{shown}' is not a field of the queries, and as one answer it does not fit different prompts. "
-            f"{near(better, fields, 'Give the name of a field, or a file of better answers.')}"
+            f"better: '{shown}' is not a field of the queries, and one text cannot answer queries with different "
+            f"prompts. {near(better, fields, 'Give the name of a field, or a file of better answers.')}"
         )
     if not better.strip():
         raise ConfigError("better is blank. Give the text of a better answer.")
@@ -202,8 +202,8 @@ def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Ex
         return match_better(asked, better)
     if len(better) != len(asked):
         raise ConfigError(
-            f"better: there are {len(better):,} better answers for {len(asked):,} answers. Give one for each answer, "
-            "in the same order, or give each better answer the prompt of its answer."
+            f"better: there are {len(better):,} better answers for {len(asked):,} answers. Give one better answer for "
+            "each answer, in the same order, or add prompts to the better answers, to match them by prompt."
         )
     pairs = zip(asked, better, strict=True)
     return [replace(answered(example, one.response), span=one.span) for example, one in pairs]

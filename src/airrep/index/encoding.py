@@ -197,6 +197,7 @@ def reading_entry(reading: Reading) -> dict[str, Any]:
     entry: dict[str, Any] = {"options": dict(reading.options), "forms": forms}
     entry |= {"mixed": True} if reading.mixed else {}
     entry |= {"hub": list(reading.hub)} if reading.hub else {}
+    entry |= {"earlier_turns": reading.earlier_turns} if reading.earlier_turns else {}
     return entry if any(entry.values()) else {}
 
 

@@ -256,7 +256,7 @@ def export_index(
     asked = vectors and to != "csv"
     columns = ExportedColumns(index, index.mask(where), to == "embedding-atlas", asked, dots=to != "lance")
     if not columns.rows:
-        raise ConfigError(f"filter {where}: no example matches. Choose another filter.")
+        raise index.unmatched(where)
     with new_place(path if url_of(path) else real_path(path), replace=True) as made:
         batches, guarded = _counted(columns, progress), 0
         if to == "csv":

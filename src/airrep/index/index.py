@@ -188,8 +188,8 @@ class Index(EditableIndex):
             raise ArtifactError(
                 f"{self.path}: was built with another model or other settings of {attributor.name} (fingerprint "
                 f"{self.manifest['attributor'][:12]}, now "
-                f"{now[:12]}{self._other_packages(attributor)}). Give the models that built it "
-                "(--set encoder=, lm=, warmed=), or build the index again with --replace."
+                f"{now[:12]}{self._other_packages(attributor)}). Name the model that built it "
+                "(--set lm=FOLDER or encoder=FOLDER), or build the index again with --replace."
             )
 
     def _other_packages(self, attributor: Attributor) -> str:
@@ -281,6 +281,8 @@ class Index(EditableIndex):
             how: dict[str, Any] = {"better": better, "least": least, "where": where, "why": why, "tokens": tokens}
             return self.top([queries], k, **how, progress=progress)[0]
         question, keep = self.question(queries, better), self.mask(where)
+        if where is not None and not keep.any():
+            raise self.unmatched(where)
         k = at_most("top: k", k, int(keep.sum()))
         if tokens:
             check_tokens(self.attributor)

@@ -3,9 +3,10 @@
 import operator
 import shlex
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import compress, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -14,11 +15,11 @@ import pyarrow as pa
 
 from airrep.arrays import Encoded, Features, Mask, Rows, compute, stack_rows
 from airrep.corpus.corpus import Example
-from airrep.corpus.fields import TEXT_FIELDS, field_values, keys_of
+from airrep.corpus.fields import TEXT_FIELDS, field_values, keys_of, shown_value
 from airrep.corpus.filters import compile_filter, equal_to
 from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
-from airrep.errors import ArtifactError, ConfigError, check_unicode, near
+from airrep.errors import BESIDE, ArtifactError, ConfigError, check_unicode, escaped, near
 from airrep.index.shards import SHARD, Blocks, KeptChannel, Kind, Shard, Sieve, id_keys, reading
 from airrep.runtime.artifacts import (
     MANIFEST,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from airrep.scoring.blocks import Block
 
 KIND = "index"
+_VALUES = 5
+"""Most values of a field that an error lists."""
 PACKAGES = "method_packages"
 """Entry of a manifest: the packages that provide the method, unless airrep does."""
 READING = "reading"
@@ -190,7 +193,7 @@ class IndexRows:
             options = {str(name): str(value) for name, value in found.get("options", {}).items()}
             chosen = Schema(**options).chosen  # type: ignore[arg-type]  # checks what stands in the manifest
             forms, hub = (tuple(map(str, found.get(name, ()))) for name in ("forms", "hub"))
-            return Reading(chosen, forms, bool(found.get("mixed")), hub)
+            return Reading(chosen, forms, bool(found.get("mixed")), hub, int(found.get("earlier_turns", 0)))
 
     @property
     def asking(self) -> dict[str, str]:
@@ -403,8 +406,21 @@ class IndexRows:
     def _fulfilling(self, expression: str) -> Rows:
         found = self.where(expression)
         if not len(found):
-            raise ConfigError(f"filter {expression}: no example matches. Choose another filter.")
+            raise self.unmatched(expression)
         return found
+
+    def unmatched(self, expression: str | None) -> ConfigError:
+        """Return the error of a filter that no example matches, with values of the first field that lacks its value."""
+        for field, literal in compile_filter(expression).literals if expression else ():
+            values = [] if field.path else compress(self.values(field.name), self.live)
+            held = Counter(value for value in values if value is not None)
+            if held and literal is not None and shown_value(literal) not in held:
+                few = [escaped(one[:40]) for one, _ in held.most_common(_VALUES)]
+                more = f" and {len(held) - len(few):,} more values" if len(held) > len(few) else ""
+                told = f"{field.name} holds {', '.join(few)}{more}."
+                hint = near(literal, map(escaped, islice(held, BESIDE)), told) if isinstance(literal, str) else told
+                return ConfigError(f"filter {expression}: no example matches. {hint}")
+        return ConfigError(f"filter {expression}: no example matches. Choose another filter.")
 
     def values(self, field: str, *, quoted: bool = False) -> list[str | None]:
         """Return one field of every row as text, deleted ones too; None where it is missing.

@@ -147,8 +147,8 @@ def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
         name = next((name for name in wanted if found.get(name) != wanted[name]), None)
         if name is not None:
             raise ArtifactError(
-                f"{path}: was made with another {name} ({found.get(name)}) than {first} ({wanted[name]}). "
-                "Give labels made in the same way, or pass --set mixed=true to accept them all."
+                f"{path}: these labels (measured losses) were made with another {name} ({found.get(name)}) than "
+                f"{first} ({wanted[name]}). Give labels of one LM and one fine-tune, or accept all: --set mixed=true"
             )
 
 

@@ -82,8 +82,8 @@ def refuse_removals(instance: LabelledInstance) -> None:
     """Refuse an instance of removals."""
     if is_of_removals(instance):
         raise DataError(
-            f"instance {instance.name}: has removals (fine-tunes without a few examples), but random subsets are "
-            "needed. Run `airrep evaluate` on these labels, or give labels made from `airrep sample --subsets M`."
+            f"labels, instance {instance.name}: has removals (fine-tunes without a few examples), but fine-tunes on "
+            "random subsets are needed. Give labels (measured losses) made from `airrep sample --subsets M`."
         )
 
 
@@ -96,8 +96,8 @@ def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[Labelled
             rows = np.flatnonzero(np.isin(part.content_hashes, known))
             if len(rows):
                 raise DataError(
-                    f"instance {instance.name}: is held out, but its example '{part[int(rows[0])].id}' was trained on. "
-                    "Draw the held-out instance from other examples."
+                    f"held-out labels, instance {instance.name}: example '{part[int(rows[0])].id}' is also in the "
+                    "labels that were trained on. Make the held-out labels from other examples."
                 )
 
 

@@ -125,8 +125,8 @@ class Ledger:
                 for path in sorted((self.folder / name).iterdir()):
                     if not path.name.startswith((".", f"{self._settings}-")):
                         raise ArtifactError(
-                            f"{path}: was made with another LM or other fine-tuning settings than this folder, whose "
-                            f"files begin with {self._settings}. Move the file to the folder that it belongs to."
+                            f"{path}: was made with another LM or other fine-tuning settings than this folder (its "
+                            f"file names begin with {self._settings}). Move the file to the folder that it belongs to."
                         )
 
     def sweep(self) -> None:

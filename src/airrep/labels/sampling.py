@@ -110,9 +110,9 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
         subsets = list(draw.subsets(i, pool))
         if i and len(subsets) * i != len(rows["members"]):
             raise DataError(
-                f"instance {i}: has {len(subsets) - 1:,} {settings.removals_by}s to leave out one at a time, but "
-                f"earlier instances have {len(rows['members']) // i - 1:,}. To make the numbers equal, set "
-                f"stratify={settings.removals_by}, or raise train_count."
+                f"instance {i}: its training examples have {len(subsets) - 1:,} different {settings.removals_by}s, but "
+                f"earlier instances have {len(rows['members']) // i - 1:,}. Draw the same share of each "
+                f"{settings.removals_by} (stratify={settings.removals_by}), or more examples (train_count)."
             )
         rows["members"] += subsets
     return rows

@@ -729,10 +729,10 @@ def limited(seconds: float, memory: int) -> Iterator[None]:
         except (_TimeUp, MemoryError) as caught:
             error, late = caught, isinstance(caught, _TimeUp)
         if late:
-            raise LimitError(f"its chat template takes longer than {seconds:g} s. Use template=plain.") from error
+            raise LimitError(f"the LM's chat template takes longer than {seconds:g} s. Use template=plain.") from error
         if error is not None:
             raise LimitError(
-                f"its chat template needs more than {memory / 2**20:,.0f} MiB of memory. Use template=plain."
+                f"the LM's chat template needs more than {memory / 2**20:,.0f} MiB of memory. Use template=plain."
             ) from error
 
 

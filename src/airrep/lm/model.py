@@ -576,8 +576,8 @@ def _max_tokens(settings: LmSettings, model: Any) -> int:
     for what, reach in _reaches(model.config.get_text_config(decoder=True)):
         if chosen > reach:
             raise ConfigError(
-                f"lm {settings.lm}: max_tokens is {chosen}, but {what} changes how the LM reads more than {reach} "
-                f"tokens, so losses would be wrong. Set max_tokens={reach}."
+                f"lm {settings.lm}: max_tokens is {chosen}, but airrep computes correct losses of an LM with {what} "
+                f"only up to {reach} tokens. Set max_tokens={reach}."
             )
     return chosen
 

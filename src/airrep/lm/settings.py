@@ -85,7 +85,7 @@ class LmSettings(LmReading):
     @classmethod
     def _amount(cls, memory: str | None) -> str | None:
         if memory is not None and memory_bytes(memory) is None:
-            raise ValueError("must be a number with MB or GB, such as 8GB")
+            raise ValueError("the amount of memory must be a number with MB or GB, such as 8GB")
         return memory
 
     @field_validator("base")

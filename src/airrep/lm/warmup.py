@@ -93,8 +93,8 @@ def check_after(before: LmFiles, after: LmFiles, template: str | None = None) ->
     earlier, made = open_warmup(before.folder), open_warmup(after.folder)
     if earlier is not None and earlier.base["files"] == after.digest():
         raise ConfigError(
-            f"warmed {after.name}: lm {before.name} is a warm-up of this LM, so the two are swapped. Give: --lm "
-            f"{after.name} --warmed {before.name}"
+            f"warmed {after.name}: is the LM before the warm-up fine-tune, and lm {before.name} is the LM after it. "
+            f"Swap the two: --lm {after.name} --warmed {before.name}"
         )
     shapes = [{name: read_config(one.weights / CONFIG).get(name) for name in _SHAPE} for one in (before, after)]
     other = next((name for name in _SHAPE if shapes[0][name] != shapes[1][name]), None)

@@ -99,7 +99,7 @@ class Adaptation:
             asked = self._asked(plan)
             learn, rest = split(usable, plan, self.seed)
             members = self._members(usable)
-            tell(f"making labels to weigh the methods and judge the result: {2 * plan.held_out_subsets:,} fine-tunes")
+            tell(f"running {2 * plan.held_out_subsets:,} fine-tunes, to weigh the methods and test the result")
             weigh, last = self._held_out(out, rest, asked, plan)
             check_disjoint([weigh], [last])
             change = moved([last])
@@ -204,8 +204,8 @@ class Adaptation:
         drawn = min(len(found), plan.held_out_queries)
         few = "" if drawn == len(found) else f", drawn at random from {len(found):,}"
         self.tell(
-            f"the result is judged on {drawn:,} of your queries{few}; the weights of its methods are learnt on rows of "
-            "your data"
+            f"each method's weight is learnt on rows of your data; their weighted sum is tested on {drawn:,} of your "
+            f"queries{few}"
         )
         return found
 

@@ -315,7 +315,7 @@ def check_enough(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"data: {examples:,} examples are too few to learn a recipe from. Give at least {LEAST_EXAMPLES:,}."
+            f"data: {examples:,} examples are too few to learn how to weigh methods. Give at least {LEAST_EXAMPLES:,}."
         )
 
 

@@ -437,7 +437,7 @@ class _Judging:
             plan = open_plan(folder)
             if (plan.train_fingerprint, plan.query_fingerprint) != (train.fingerprint, queries.fingerprint):
                 raise ArtifactError(
-                    f"{self.out}: holds a judgement with other examples or queries, which is not overwritten. Give "
+                    f"{self.out}: holds results for other examples or queries, which are not overwritten. Give "
                     "another --out."
                 )
             self.tell(

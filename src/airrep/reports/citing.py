@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from airrep.answers.reading import read_result
 from airrep.answers.together import SetResult
 from airrep.corpus.corpus import Corpus
@@ -41,7 +43,8 @@ def citations(
     if only is not None and where is not None:
         raise ConfigError("citations: --only and --where cannot be combined. Remove one of the two.")
     if only is None:
-        rows, made = index.where(where), made_of(index.manifest)
+        rows = np.flatnonzero(index.live) if where is None else index.check_rows(where)
+        made = made_of(index.manifest)
         _check_count(len(rows))
         pairs = zip(index.examples(rows), rows.tolist(), strict=True)
         found = [cite(example, row, index.fingerprint, made) for example, row in pairs]

@@ -151,7 +151,7 @@ def read_runs(results: Sequence[Result | Mapping[str, Any]]) -> list[Run]:
         if index != first:
             raise ConfigError(
                 f"report: the runs come from different indexes ({first[:12]} and {index[:12]}). Write one report for "
-                "each index, and for each recipe that was used with it."
+                "each index, and for each --recipe that it was used with."
             )
     kinds = list(_KINDS)
     return sorted(runs, key=lambda run: (kinds.index(run.kind), isinstance(run, TopResult) and run.least))

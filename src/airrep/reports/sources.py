@@ -69,8 +69,8 @@ def _check_names(runs: Named) -> None:
         for row in run.rows:
             if row.name in known:
                 raise ConfigError(
-                    f"--set join=true: {known[row.name]} and {name} both have a row called '{row.name}', but joined "
-                    "rows need different names. Leave one of these runs out, or write NAME=INDEX when you evaluate."
+                    f"--set join=true: {known[row.name]} and {name} both have a table row '{row.name}', so they cannot "
+                    "be one table. Leave one out, or name its index otherwise: airrep evaluate NAME=INDEX ..."
                 )
         known |= {row.name: name for row in run.rows}
 
@@ -272,8 +272,8 @@ def _check_apart(label: str, tag: str, points: Sequence[Point]) -> None:
         if one.at == other.at:
             where = f" of {label}" if label else ""
             raise ConfigError(
-                f"--set curve={tag}: {one.source.name} and {other.source.name}{where} have the same value {one.at:g}, "
-                "but each point needs one run. Leave one out, or give them different tags."
+                f"--set curve={tag}: {one.source.name} and {other.source.name}{where} have the same number {one.at:g} "
+                f"on the horizontal axis. Leave one out, or evaluate it again with another number: --tag {tag}=NUMBER"
             )
 
 

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from airrep._version import __version__
-from airrep.errors import AirRepError, ArtifactError, near_path
+from airrep.errors import BESIDE, AirRepError, ArtifactError, near_path
 from airrep.runtime.publishing import LIMITS, give_name, remove_leftovers, sync, temporary_folder, write_file, writing
 from airrep.runtime.remote.hub import pinned
 from airrep.runtime.remote.outputs import (
@@ -111,7 +112,7 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
 
     ArtifactError: the artifact is missing, unfinished, altered, of a newer format, or of another kind.
     """
-    content, manifest = _parse_manifest(folder)
+    content, manifest = _parse_manifest(folder, kind)
     if manifest.get("format", 0) > FORMAT_VERSION:
         raise ArtifactError(
             f"{folder}: was written by a newer airrep (in format {manifest['format']}; this version reads up to "
@@ -149,11 +150,11 @@ def check_kind(folder: Path, manifest: Mapping[str, Any], kind: str) -> None:
         )
 
 
-def _parse_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
+def _parse_manifest(folder: Path, kind: str | None) -> tuple[bytes, dict[str, Any]]:
     """Return a manifest's bytes and its parsed content."""
     path = folder / MANIFEST
     if not path.is_file():
-        raise ArtifactError(_why_absent(folder))
+        raise ArtifactError(_why_absent(folder, kind))
     try:
         with within_limits(path):
             content = path.read_bytes()
@@ -181,13 +182,26 @@ def _check_form(manifest: Mapping[str, Any]) -> None:
             raise TypeError
 
 
-def _why_absent(folder: Path) -> str:
+def _why_absent(folder: Path, kind: str | None) -> str:
     if not folder.exists() and not (folder.name and partial_path(folder).is_dir()):
         return f"{folder}: does not exist; expected a directory that airrep wrote. {near_path(folder)}"
     if folder.suffix == PARTIAL or not folder.exists():
         return f"{folder}: is unfinished. Run the command that was building it again: it goes on where it stopped."
     wrong = "is a file" if folder.is_file() else f"has no {MANIFEST}"
+    found = folder.glob(f"*/{MANIFEST}") if folder.is_dir() else ()
+    inside = sorted(one.parent for one in islice(found, BESIDE) if _is_of(one, kind))
+    if inside:
+        return f"{folder}: {wrong}. Did you mean {inside[0]}?"
     return f"{folder}: {wrong}; expected a directory that airrep wrote. Check the path."
+
+
+def _is_of(manifest: Path, kind: str | None) -> bool:
+    """Return True if a file is a manifest of a kind, or of any kind if None."""
+    try:
+        found = json.loads(manifest.read_bytes())
+        return _OWN in found and kind in (None, found["kind"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def is_made(folder: Path) -> bool:

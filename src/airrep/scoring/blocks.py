@@ -244,7 +244,8 @@ def check_blocks(blocks: Sequence[Block]) -> Shape:
             )
         if _kind(block) != first:
             raise DataError(
-                f"blocks: row {rows} has features of another form than row 0. Pass the blocks of one index."
+                f"blocks: the features of row {rows} have another width than those of row 0, or only one of them is "
+                "sparse. Pass blocks of features that all come from one index."
             )
         rows += block.features.shape[0]
     return Shape(rows, first[1])

@@ -49,8 +49,8 @@ def _check_sizes(groups: Groups, examples: int, pooling: Pooling) -> None:
     full = np.flatnonzero(groups.sizes >= examples)
     if len(full):
         raise ConfigError(
-            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but pool {pooling} needs "
-            "examples outside the group. Remove members from the group, or use another pool."
+            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but --pool {pooling} scores "
+            "its removal, so other examples must remain. Remove members from the group, or use another --pool."
         )
 
 
@@ -146,8 +146,8 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         before, square = square, np.where(square > goal, _dots(residual, residual), 0)
         direction = residual + _quotient(square, before) * direction
     raise DataError(
-        f"pool order-inf: the solver did not converge in {STEPS} steps, because the loss is almost flat without the "
-        "group. Use pool order-2, smaller groups, or an index built with more damping (a setting of logra)."
+        f"pool order-inf: the solver did not converge in {STEPS} steps. Use --pool order-2, smaller groups, "
+        "or an index that --method logra built with a larger damping (--set damping=)."
     )
 
 
@@ -165,7 +165,7 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "pool order-inf: without one of the groups the loss has no minimum. Use another pool, such as order-1, or "
-            "an index built with a method that scales gradients by the curvature, such as logra."
+            "pool order-inf: without one of the groups the loss has no minimum. Use --pool order-1, or an index built "
+            "with --method logra."
         )
     return found

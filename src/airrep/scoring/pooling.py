@@ -54,12 +54,12 @@ class Pooling:
         if self.kind not in get_args(Kind) or (self.k is not None and self.kind != "order"):
             raise ConfigError(f"pool '{self.text}': does not exist. Choose {_POOLS}.")
         if self.k is not None and self.k < 1:
-            raise ConfigError(f"pool '{self.text}': K must be at least 1.")
+            raise ConfigError(f"pool '{self.text}': the number after 'order-' must be at least 1.")
         printed = self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
         if self.constants != "exact" and not printed:
             raise ConfigError(
-                f"pool '{self.text}': the ending -paper is possible only for order-1 and order-2, because the paper "
-                "on group influence prints no other constants. Remove -paper."
+                f"pool '{self.text}': the ending -paper is possible only in order-1-paper and order-2-paper. "
+                "Remove -paper."
             )
         _require_positive(self.temperature)
         if self.temperature != 1 and not self.attends:
@@ -138,7 +138,9 @@ def exponents(scores: Scores, kind: str) -> Scores:
 
 def undefined(pooling: Pooling, where: str) -> NotImplementedError:
     """Return the error for code that lacks a pool, so that no pool is silently taken for another."""
-    return NotImplementedError(f"{where} does not define the pool '{pooling}'. Add it there.")
+    return NotImplementedError(
+        f"{where}: pool '{pooling}' (a way to score a group) is not implemented. Add code for it there."
+    )
 
 
 def _require_positive(temperature: float) -> None:

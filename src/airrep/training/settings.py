@@ -48,7 +48,7 @@ class TrainingSettings(Settings):
         if isinstance(layers, str) and layers.isdecimal():
             return int(layers)
         if layers != "all" and (type(layers) is not int or layers < 0):
-            raise ValueError("must be 'all', or a number of layers: 0, 1, 2 ...")
+            raise ValueError("the number of layers to train must be 0, 1, 2 ... or 'all'")
         return layers
 
     steps: int = Field(default=2000, ge=1)

@@ -322,9 +322,7 @@ def _check_instances(
     names = [instance.name for part in (instances, held_out, test) for instance in part]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(
-            f"instance '{twice}': is given twice. Give each instance once: to train, held out or as test."
-        )
+        raise ConfigError(f"labels: instance '{twice}' is given twice. Pass it once: in instances, held_out or test.")
     check_disjoint(instances, held_out)
     check_disjoint([*instances, *held_out], test)
     for instance in (*held_out, *test):

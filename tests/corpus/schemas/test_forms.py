@@ -33,7 +33,7 @@ def shared(*turns: tuple[str, str]) -> list[dict[str, Any]]:
 
 
 def read(record: Any, **options: Any) -> list[tuple[str, str]]:
-    _, found = Schema(**options).parse(record)
+    _, found, _ = Schema(**options).parse(record)
     return [(fields.prompt, fields.response) for fields in found]
 
 
@@ -194,8 +194,9 @@ FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
 
 @pytest.mark.parametrize(("form", "record", "example"), FORMS)
 def test_reads_a_record_and_says_what_it_is(form: str, record: dict[str, Any], example: tuple[str, str]) -> None:
-    told, found = Schema().parse(record)
+    told, found, earlier = Schema().parse(record)
     assert (told, [(fields.prompt, fields.response) for fields in found]) == (form, [example])
+    assert earlier == len(read(record, turns="all")) - 1 == ("only the last" in form)
     (row,) = pa.Table.from_pylist([record]).to_pylist()  # structs get the keys of all of them, with nulls
     assert read(row) == [example]
 
@@ -250,7 +251,7 @@ def test_both_responses_of_a_preference_pair() -> None:
 def test_what_an_older_file_gave_it_gives_still() -> None:
     """Fields beside prompt and response are metadata, whatever they are called."""
     record = {"prompt": "p", "response": "r", "system": "s", "history": [["a", "b"]], "chosen": "c", "text": "t"}
-    _, (fields,) = Schema().parse(record)
+    _, (fields,), _ = Schema().parse(record)
     assert (fields.prompt, fields.response) == ("p", "r")
     assert json.loads(fields.metadata or "") == {key: record[key] for key in ("system", "history", "chosen", "text")}
 

@@ -97,7 +97,7 @@ def test_an_unknown_trainer_is_refused() -> None:
 def test_a_prompt_with_a_completion_is_joined_as_it_stands(record: dict[str, Any]) -> None:
     (example,) = read(record)
     assert (example.prompt, example.response, example.chat) == ("The sky is", " blue.", {"form": "joined"})
-    told, _ = Schema().parse(record)
+    told, *_ = Schema().parse(record)
     assert "joined without a chat template as trl does" in told
 
 
@@ -162,6 +162,7 @@ def test_of_a_tree_each_answer_stands_behind_its_own_path() -> None:
     pairs = [(one.prompt, one.response) for one in read(tree, turns="all")]
     assert pairs == [("Hi", "Hello."), ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4"), ("Hi", "Hey!")]
     assert [one.response for one in read(tree)] == ["4", "Hey!"]
+    assert (Schema().parse(tree)[2], Schema(turns="all").parse(tree)[2]) == (1, 0)
     with pytest.raises(DataError, match="holds one message of a conversation tree"):
         read({"message_id": "m", "parent_id": None, "text": "Hi", "role": "prompter"})
 
@@ -178,6 +179,7 @@ def test_segments_are_learnt_where_their_label_is_true() -> None:
         ("<s>Q: 2+2\n4</s>Q: 3+3\n", "6</s>", {"form": "bare"})
     ]
     assert [one.response for one in read(record, turns="all")] == ["4</s>", "6</s>"]
+    assert (Schema().parse(record)[2], Schema(turns="all").parse(record)[2]) == (1, 0)
     with pytest.raises(DataError, match="no segment has .label.: true"):
         read({"segments": segments[:1]})
 

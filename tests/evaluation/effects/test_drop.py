@@ -130,7 +130,7 @@ def test_the_interval_of_equal_values_is_the_chance_of_the_draws() -> None:
     [
         ({"drop": 13}, QUERIES, ConfigError, "--remove 13: is 13 of 24 examples. Remove 1 to 12"),
         ({"drop": "1%"}, QUERIES, ConfigError, "--remove 1%: is 0 of 24 examples"),
-        ({"drop": "3,3"}, QUERIES, ConfigError, "drop='3,3': must be different numbers of examples"),
+        ({"drop": "3,3"}, QUERIES, ConfigError, "drop='3,3': the numbers of examples to drop must be different"),
         (
             {"drop": "few"},
             QUERIES,

@@ -87,6 +87,19 @@ def test_pickled_arguments_are_read_from_the_file_its_folder_and_the_last_checkp
     assert read_training(tmp_path / "up" / "checkpoint-3").fine_tune == WANTED
 
 
+def test_a_logged_rate_above_that_of_the_arguments_was_the_rate_of_the_run(tmp_path: Path) -> None:
+    """A resumed run trains at the rate of its checkpoint, whatever rate its own arguments give."""
+    pickled(tmp_path, learning_rate=1e-5)
+    state(tmp_path)  # logs rates up to 2e-3
+    read = read_training(tmp_path)
+    assert read.fine_tune.learning_rate == 2e-3
+    assert "learning_rate 1e-05 (0.002 in the log)" in read.sentence
+    pickled(tmp_path, learning_rate=3e-3)  # the log may lack the first steps
+    read = read_training(tmp_path)
+    assert read.fine_tune.learning_rate == 3e-3
+    assert "learning_rate" not in " ".join(read.unfollowed)
+
+
 def test_nothing_of_a_pickle_runs(tmp_path: Path) -> None:
     made = tmp_path / "made"
 
@@ -228,9 +241,9 @@ def test_a_state_alone_tells_the_highest_rate_the_fall_and_the_epochs(tmp_path: 
 
 
 def test_a_state_tells_how_long_a_warm_up_in_steps_and_a_run_in_steps_are(tmp_path: Path) -> None:
-    pickled(tmp_path, warmup_steps=4, max_steps=40)
+    pickled(tmp_path, warmup_steps=4, max_steps=40, learning_rate=2e-3)
     state(tmp_path)
-    assert read_training(tmp_path).fine_tune == WANTED.model_copy(update={"epochs": 2})
+    assert read_training(tmp_path).fine_tune == WANTED.model_copy(update={"epochs": 2, "learning_rate": 2e-3})
 
 
 @pytest.mark.parametrize(

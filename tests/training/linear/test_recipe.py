@@ -114,8 +114,10 @@ def adapt(*arguments, **options):
 def test_channels_that_each_know_a_half_make_a_sum_that_beats_both(tmp_path):
     told: list[str] = []
     adapted = adapt([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "adapted", tell=told.append)
+    subsets = len(LEARN.subsets) + len(HELD_OUT.subsets)
     assert told == [
-        f"method {number} of 2, {one.title}: scoring 2 instances" for number, one in enumerate((ONE, TWO), 1)
+        f"method {number} of 2, {one.title}: scoring {subsets} subsets of training examples"
+        for number, one in enumerate((ONE, TWO), 1)
     ]
     ours, *others = adapted.report["rows"]
     assert ours["lds"]["lds"] > 0.9
@@ -411,7 +413,7 @@ def test_bad_requests_are_one_line(tmp_path):
     out = tmp_path / "adapted"
     with pytest.raises(ConfigError, match="adapt: the list of methods is empty"):
         adapt([], [LEARN], [HELD_OUT], out)
-    with pytest.raises(DataError, match=r"^instance a: is held out, but its query 'a-q0'"):
+    with pytest.raises(DataError, match=r"^held-out labels, instance a: query 'a-q0'"):
         adapt([ONE], [LEARN], [LEARN], out)
     flat = Channel(method="part", settings={"scale": 0.0}, name="flat")
     with pytest.raises(DataError, match="every method gives all subsets the same score"):

@@ -50,6 +50,8 @@ PLAIN = "prompt and response"
 """The form of a record that has these two fields."""
 PAIRED = "preference pairs"
 """First words of the name of every form for preference pairs."""
+LAST = ' (only the last assistant turn; turns="all" uses every one)'
+"""End of the name of a form whose earlier answers did not become examples."""
 KTO = "in KTO data an answer to avoid"
 """Words in the name of a form whose answer KTO data mark as undesirable."""
 KTO_FIELDS = {"kto_tag": ("False",), "label": ('"false"', '"False"', '"0"')}
@@ -104,6 +106,8 @@ class Read(NamedTuple):
 
     form: str
     pairs: Sequence[Pair]
+    earlier: int = 0
+    """Number of assistant turns that ``turns="all"`` would add."""
 
 
 def read_form(
@@ -128,14 +132,16 @@ def read_form(
                 "has a chosen but no rejected response, and a preference pair needs both. Remove the record"
             )
         found, pairs = found._replace(form=f"{found.form}, as one example"), [with_rejected(*pairs)]
-    return Read(found.form + _avoided(rest, found.form) + _half_heeded(pairs, trainer) + _left_out(rest), pairs)
+    form = found.form + bool(found.earlier) * LAST + _avoided(rest, found.form) + _half_heeded(pairs, trainer)
+    return Read(form + _left_out(rest), pairs, found.earlier)
 
 
 def read_named_chat(messages: object, name: str, turns: Turns, trainer: Trainer) -> Read:
     """Return the turns of messages in the field that the user named."""
     found = _of_messages(_heeded(messages, name, trainer), name, turns)
     pairs = [trainer.marked(trainer.of_messages(pair)) for pair in found.pairs]
-    return Read(found.form + _half_heeded(pairs, trainer), pairs)
+    note = bool(found.earlier) * LAST
+    return Read(found.form + note + _half_heeded(pairs, trainer), pairs, found.earlier)
 
 
 def _heeded(messages: object, name: str, trainer: Trainer) -> list[Message]:
@@ -158,7 +164,7 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
         return _read_pair(rest, *pair, turns, trainer)
     root, chosen = rest.get("prompt"), rest.get("chosen")
     if isinstance(root, Mapping) and "replies" in root and "text" in root:  # the first message, as OASST has it
-        return Read("a tree of messages (OASST)", _of_tree(rest.pop("prompt"), every=turns == "all"))
+        return _of_tree(rest.pop("prompt"), every=turns == "all")
     if is_messages(rest.get("preferred_output")) or isinstance(chosen, str | Mapping) or is_messages(chosen):
         return _read_preference(rest, preferences, trainer)
     chat = chat or next((name for name in CHATS if rest.get(name) is not None), None)
@@ -166,7 +172,7 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
         found = _read_chat(rest, chat, turns, preferences, trainer)
         return found._replace(pairs=[trainer.of_messages(pair) for pair in found.pairs])
     if is_messages(rest.get("segments")):
-        return Read("segments (axolotl)", _of_segments(rest.pop("segments"), every=turns == "all"))
+        return _of_segments(rest.pop("segments"), every=turns == "all")
     if rest.get("text") is not None and all(rest.get(name) is None for name in _ASKED):
         if "parent_id" in rest and "role" in rest:  # one message without its tree has no prompt
             raise DataError(
@@ -271,7 +277,7 @@ def _conversational(
     if len(after) > 1:  # all messages of a completion are learnt, of any role; the response is its last answer
         chat = chat_of_pair(pair)
         pair = pair._replace(chat={**chat, "asked": max(1, len(chat["messages"]) - len(after))})
-    return Read(form, [pair])
+    return Read(form, [pair], max(0, len(pairs) - 1))
 
 
 def _said(role: str, field: str, value: object) -> list[Message]:
@@ -368,9 +374,8 @@ def _of_messages(messages: list[Message], form: str, turns: Turns) -> Read:
     if turns == "all":
         pairs = every_turn(messages, form)
         return Read(form, pairs if len(pairs) > 1 else [pair._replace(part=None) for pair in pairs])
-    if sum(message.role == "assistant" and message.learnt for message in messages) > 1:
-        form = f'{form} (only the last assistant turn; turns="all" uses every one)'
-    return Read(form, [last_turn(messages)])
+    answers = sum(message.role == "assistant" and message.learnt for message in messages)
+    return Read(form, [last_turn(messages)], answers - 1)
 
 
 def names(record: Mapping[str, Any]) -> str:
@@ -380,24 +385,26 @@ def names(record: Mapping[str, Any]) -> str:
     return f"the fields {', '.join(found[:12])}{more}" if found else "no fields"
 
 
-def _of_tree(root: Mapping[str, Any], *, every: bool) -> list[Pair]:
+def _of_tree(root: Mapping[str, Any], *, every: bool) -> Read:
     """Return a tree's assistant messages as responses to the path before each; only leaves unless *every*."""
-    pairs: list[Pair] = []
+    pairs, earlier = list[Pair](), 0
     waiting: list[tuple[Mapping[str, Any], list[Message]]] = [(root, [])]
     while waiting:
         node, before = waiting.pop()
         said = {"role": node.get("role"), "content": node.get("text")}
         path = before + read_messages([said], "a path of the tree")
         replies = [one for one in node.get("replies") or () if isinstance(one, Mapping)]
-        if before and path[-1].role == "assistant" and (every or not replies):
-            pairs += every_turn(path, first=len(path) - 1)
+        if before and path[-1].role == "assistant":
+            answer = every_turn(path, first=len(path) - 1)
+            pairs, earlier = (pairs + answer, earlier) if every or not replies else (pairs, earlier + len(answer))
         waiting += [(one, path) for one in reversed(replies)]
     if not pairs:
         raise DataError("the tree has no assistant message, but at least one is needed")
-    return [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
+    parts = [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
+    return Read("a tree of messages (OASST)", parts, earlier)
 
 
-def _of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
+def _of_segments(segments: Sequence[object], *, every: bool) -> Read:
     """Return the learnt segments of a text as responses to all text before each; only the last unless *every*."""
     pairs, before = [], ""
     for number, segment in enumerate(segments, 1):
@@ -408,9 +415,10 @@ def _of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
         before += segment["text"]
     if not pairs:
         raise DataError('no segment has "label": true, so there is nothing to train on')
+    form = "segments (axolotl)"
     if not every or len(pairs) == 1:
-        return pairs[-1:]
-    return [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
+        return Read(form, pairs[-1:], len(pairs) - 1)
+    return Read(form, [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)])
 
 
 def _options_of(value: object) -> list[str]:

@@ -217,7 +217,7 @@ class DropSettings(Settings):
         given = drop.split(",") if isinstance(drop, str) else drop if isinstance(drop, list | tuple) else [drop]
         found = tuple(count_or_share(one) for one in given)
         if not found or len(set(found)) < len(found):
-            raise ValueError("must be different numbers of examples, such as 10,50 or 1%")
+            raise ValueError("the numbers of examples to drop must be different, such as 10,50 or 1%")
         return found
 
 

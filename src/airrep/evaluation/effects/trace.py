@@ -102,8 +102,8 @@ class Trace(EffectStudy):
         ]
         if not any(self._wanted):
             raise DataError(
-                f"queries: no query has a value in the field '{chosen.facts}'. Name the field that says which training "
-                "examples hold each answer (by their ids, or by a value that they share): --rows FIELD."
+                f"queries: no query has a value in the field '{chosen.facts}'. Name a field that links each query to "
+                "the training examples with its answer, by their ids or by a shared value: --rows FIELD."
             )
         self._teachers = [self._teachers_in(pool) for pool in self._pools]
         n = len(self._pools[0].order)

@@ -510,7 +510,8 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
     found = _ceiling(by_seed, averaged)
     if found is None:
         raise DataError(
-            "noise ceiling: no query has two seeds in which its losses differ between subsets. Run more fine-tunes."
+            "noise ceiling: for every query, at most one seed gives different losses to different subsets, but two are "
+            "needed. Run more fine-tunes."
         )
     return found.lds
 

@@ -243,7 +243,9 @@ def check_losses(losses: np.ndarray) -> np.ndarray:
         raise DataError(f"losses: have shape {losses.shape}; must be a matrix (queries, subsets).")
     wide = losses.astype(np.float64)
     if np.isinf(wide).any():
-        raise DataError("losses: a loss is infinite. Run that fine-tune again, or pass NaN for the missing loss.")
+        raise DataError(
+            "losses: a loss is infinite. Run the fine-tune that gave this loss again, or replace the loss by NaN."
+        )
     if wide.size and np.isnan(wide).all():
         raise DataError("losses: all are missing (NaN). `airrep show LABELS` says which fine-tunes failed.")
     if (~np.isnan(wide)).any(axis=0).sum() < 2:
@@ -253,7 +255,7 @@ def check_losses(losses: np.ndarray) -> np.ndarray:
 
 def _check_settings(nan: str, resamples: int, confidence: float, least: int = 0) -> None:
     if nan not in get_args(Constant):
-        raise ConfigError(f"nan '{nan}': does not exist. Choose drop, zero or raise.")
+        raise ConfigError(f"nan='{nan}': must be drop, zero or raise (for constant scores or losses).")
     whole_number("resamples", resamples)
     if resamples < least:
         raise ConfigError(f"resamples={resamples}: must be at least {least}.")

@@ -380,7 +380,7 @@ class _Reader:
         if not str(self._said["optim"]).lower().rpartition(".")[2].startswith(_ADAMW):
             self.left.append(f"optim {self._said['optim']} (AdamW here)")
         return {
-            "learning_rate": self._number("learning_rate"),
+            "learning_rate": self._rate(),
             "epochs": self._epochs(),
             "batch_examples": self._batch(),
             "weight_decay": self._number("weight_decay"),
@@ -389,6 +389,15 @@ class _Reader:
             "clip": self._number("max_grad_norm") or None,
             **self._schedule(),
         }
+
+    def _rate(self) -> float:
+        """Return the arguments' rate, or the log's if that is higher: a resumed run keeps its checkpoint's rate."""
+        said = self._number("learning_rate")
+        logged = max(_logged_rates(self._written.state).values(), default=said)  # some rates may not be in the log
+        if logged <= said or math.isclose(logged, said):
+            return said
+        self.left.append(f"learning_rate {said:g} ({logged:g} in the log)")
+        return logged
 
     def low_rank(self) -> dict[str, Any]:
         """Settings of low-rank adapters; without adapters, a rank of None."""

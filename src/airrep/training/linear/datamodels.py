@@ -137,8 +137,8 @@ def the_only(instances: list[LabelledInstance], choice: str) -> LabelledInstance
     """Return the only instance of *choice* (ConfigError: it has none or several)."""
     if len(instances) != 1:
         raise ConfigError(
-            f"{choice}: has {len(instances)} instances, each with queries of its own, but datamodels can learn from "
-            f"only one instance. Choose one, such as {choice.partition('#')[0]}#0"
+            f"{choice}: these labels have {len(instances)} instances (parts with separate examples and queries), but "
+            f"datamodels learn from one. Choose an instance by its name after #: {choice.partition('#')[0]}#0"
         )
     return instances[0]
 

@@ -177,7 +177,8 @@ def _scored(
     found = []
     for number, one in enumerate(members, start=1):
         if tell is not None:
-            tell(f"method {number} of {len(members)}, {one.title}: scoring {len(learn) + len(held_out)} instances")
+            subsets = sum(len(each.subsets) for each in (*learn, *held_out))
+            tell(f"method {number} of {len(members)}, {one.title}: scoring {subsets:,} subsets of training examples")
         found.append(_Member(one, learn, held_out))
     if not any(one.tells for one in found):
         raise DataError("adapt: every method gives all subsets the same score. Choose a recipe with other methods.")
@@ -209,8 +210,8 @@ def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_o
         seen = np.flatnonzero(np.isin(instance.queries.content_hashes, known))
         if len(seen):
             raise DataError(
-                f"instance {instance.name}: is held out, but its query '{instance.queries[int(seen[0])].id}' is also "
-                "in the labels to learn from. Hold out labels with other queries."
+                f"held-out labels, instance {instance.name}: query '{instance.queries[int(seen[0])].id}' is also in "
+                "the labels for learning. Hold out labels with other queries."
             )
 
 

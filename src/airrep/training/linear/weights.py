@@ -181,8 +181,8 @@ def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.nda
     found = fit_ranking(columns, labels, [(0.0, None)] * len(scores), ridge=RIDGE)
     if not found.sum() > 0:
         raise NothingRisesError(
-            "adapt: no method gives higher scores to the subsets after which the queries have lower losses. Choose "
-            "other methods, or make labels for more subsets."
+            "adapt: no method gives higher scores to the subsets on which a fine-tune lowers the queries' losses most. "
+            "Choose other methods, or measure losses for more subsets."
         )
     shares = np.where(found < LEAST * found.sum(), 0.0, found)
     return tuple((shares / shares.sum() / deviations).tolist())
