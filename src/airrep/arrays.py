@@ -146,7 +146,9 @@ def map_array(path: Path, behind: int = 0) -> np.ndarray:
     """
     with path.open("rb") as stream:
         if np.lib.format.read_magic(stream) != (1, 0):
-            raise ValueError("the array file has a header of another version. Restore the file")
+            raise ValueError(
+                "the header of the .npy file is not of version 1.0. Restore the file from a copy, or build it again"
+            )
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
         begin, size = stream.tell(), os.fstat(stream.fileno()).st_size
     stop = size - behind

@@ -213,7 +213,9 @@ def clean(
         raise index.unmatched(where)
     chosen = CleanSettings.given(settings, "clean")
     if queries is None and better is not None:
-        raise ConfigError("clean: better answers need queries. Give the queries too.")
+        raise ConfigError(
+            "clean: better answers (--better) are given without queries. Give their queries too (--queries)."
+        )
     question = None if queries is None else index.question(queries, better)
     looking = _Looking(index, keep, chosen, label, question, encoder, progress)
     asked = [kind for kind in KINDS if kind in kinds]

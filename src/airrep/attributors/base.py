@@ -137,8 +137,9 @@ class Attributor(ABC):
         pooling = Pooling.parse(pool, temperature)
         if pooling.kind == "order" and not self.symmetric:
             raise ConfigError(
-                f"pool '{pooling}': needs a method that encodes queries like training examples; {self.name} does not. "
-                "Use sum, mean, attention or signed-attention."
+                f"pool '{pooling}': this way to combine members' scores needs a method that encodes queries in the "
+                f"same way as training examples, but {self.name} does not. Use sum, mean, attention or "
+                "signed-attention."
             )
         if pooling.kind == "ngram-lm" and self.pool != "ngram-lm":
             raise ConfigError(f"pool 'ngram-lm': needs counts of n-grams, but {self.name} has none. Use method ngram.")

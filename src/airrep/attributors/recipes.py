@@ -96,7 +96,9 @@ class Channel(Settings):
     @classmethod
     def _no_sum(cls, method: str) -> str:
         if method == "channels":
-            raise ValueError("method must be a single method, not 'channels'. List the single methods in the recipe")
+            raise ValueError(
+                "method must be a single method, but 'channels' is a sum of methods. List these methods in the recipe"
+            )
         return method
 
     @model_validator(mode="after")
@@ -207,12 +209,14 @@ class ChannelsSettings(LmReading):
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
-                "warmed: needs a recipe with a channel that has warmed: true, such as lm-warm. It also needs lm, the "
-                "LM before the warm-up"
+                "warmed: needs a recipe with a method that reads the warmed-up LM (warmed: true), such as lm-warm. "
+                "Set lm too, the LM before the warm-up"
             )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
         if unread is not None and not read:
-            raise ValueError(f"{unread}: has no effect, because no channel reads a language model. Set lm too")
+            raise ValueError(
+                f"{unread}: has no effect, because no method of the recipe reads a language model. Set lm too"
+            )
         return {**{name: one for name, one in values.items() if name not in own}, **others, "channels": channels}
 
     @field_validator("tokenizer", "lm", "warmed")
@@ -273,15 +277,18 @@ def _check_sum(channels: Sequence[Channel]) -> None:
     titles = [channel.title for channel in channels]
     twice = next((title for title in titles if titles.count(title) > 1), None)
     if twice is not None:
-        raise ValueError(f"two channels are called '{twice}', but names must differ")
+        raise ValueError(f"two channels (methods) have the name '{twice}'. Give each its own name")
     if not any(channel.weight > 0 for channel in channels):
         raise ValueError("at least one weight must be above 0")
     if all(channel.relative for channel in channels if channel.weight > 0):
-        raise ValueError("all methods with a weight above 0 have relative: true. Set relative: false for one of them")
+        raise ValueError(
+            "relative: true scales a method's scores to those of the other methods, so not all methods can have it. "
+            "Set relative: false for one method with a weight above 0"
+        )
     if all(channel.relative or channel.candidates is not None for channel in channels if channel.weight > 0):
         raise ValueError(
-            "candidates: at least one method must score all examples, to rank them for the others. Remove candidates "
-            "and relative: true from one method of the recipe"
+            "candidates: at least one method must score all examples, so that the others know which examples rank "
+            "first. Remove candidates and relative: true from one method of the recipe"
         )
 
 
@@ -315,11 +322,13 @@ def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequenc
     if given is None:
         return channels
     if not named:
-        raise ValueError("encoder: has no effect, because no channel embeds texts. Add a channel of method airrep")
+        raise ValueError(
+            "encoder: has no effect, because no method of the recipe uses an encoder. Add the method airrep to it"
+        )
     if len(own) > 1:
         raise ValueError(
-            f"encoder: would replace several encoders ({', '.join(sorted(own))}). Name the encoder of each channel in "
-            "a recipe"
+            f"encoder: would replace several encoders of the recipe ({', '.join(sorted(own))}). Leave encoder "
+            "out, and name the encoder of each method in the recipe"
         )
     return [one.with_settings({"encoder": given}) if one.encoder in (own or named) else one for one in channels]
 

@@ -183,11 +183,15 @@ class NgramSettings(LmReading):
                 "or set skip=0"
             )
         if self.copied and (self.tokenizer != "words" or self.view != "response"):
-            raise ValueError("copied: marks words of responses, so it needs tokenizer=words and view=response")
+            raise ValueError(
+                "copied: marks the words that a response copies from its prompt. Set tokenizer=words and view=response"
+            )
         if self.lm is not None and self.view != "response":
             raise ValueError("lm: predicts only responses, so it needs view=response")
         if self.rendered and self.view != "response":
-            raise ValueError("rendered: counts only responses, so it needs view=response")
+            raise ValueError(
+                "rendered: counts the tokens of responses as the chat template writes them. Set view=response"
+            )
         return self
 
     @field_validator("orders", mode="before")
@@ -327,7 +331,9 @@ class EkfacSettings(LmSettings):
         if self.refine is not None and not re.fullmatch(r"cg(:[1-9]\d{0,6})?", self.refine):
             raise ValueError(f"refine={self.refine!r}: must be cg, or cg:COUNT to use COUNT training examples")
         if self.refine is not None and self.exponent != 1:
-            raise ValueError("refine: divides by the whole curvature, so it needs exponent=1")
+            raise ValueError(
+                "refine: works only with exponent=1, where the curvature is not raised to a power. Set exponent=1"
+            )
         if self.refine is not None and self.loss != "sft":
             raise ValueError(f"refine: supports only loss=sft, not loss={self.loss}")
         return self

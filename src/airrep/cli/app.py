@@ -46,8 +46,8 @@ def report_command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Directories that --out wrote. One page shows one kind of results: of top, group and what-if; of "
-            "clean, audit and mix; or of evaluate and compare.",
+            help="Directories that --out wrote. One page shows results of one kind: answers (top, group, what-if), "
+            "checks of the data (clean, audit, mix), or evaluations (evaluate, compare).",
         ),
     ],
     out: Annotated[Path, "HTML page to write."],
@@ -98,8 +98,8 @@ def show_command(
         str | None,
         typer.Argument(
             metavar="ID",
-            help="An example of the index: its id, its place (train.jsonl:12) or 'row 12'. After 'recipes', the name "
-            "of a recipe.",
+            help="An example of the index: its id, its place (train.jsonl:12) or 'row 12'. With `airrep show "
+            "recipes`: the name of a recipe.",
         ),
     ] = None,
     verify: Annotated[bool, "Check the bytes of every file against its checksum."] = False,
@@ -109,7 +109,7 @@ def show_command(
 ) -> None:
     """Show what a directory holds and which commands made it; or one example, the recipes or the methods.
 
-    An example is shown with the examples nearest to it, a method with its settings."""
+    For an example, airrep also shows the nearest examples. For a method, it shows the settings."""
     if str(path) == "recipes" and not path.exists():
         _show_recipes(example, as_json=as_json)
         return

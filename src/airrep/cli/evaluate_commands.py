@@ -157,7 +157,7 @@ LabelsOption = Annotated[
 SettingsOption = Annotated[
     Mapping[str, Any],
     SetFlag(
-        "A setting to change in one index, as NAME:key=value, such as NAME:recipe=kind; or a setting of the "
+        "A setting to change in one index, as NAME:key=value, such as NAME:recipe=my-recipe.yaml; or a setting of the "
         "fine-tuning or the LM, such as learning_rate=1e-4."
     ),
 ]
@@ -193,10 +193,10 @@ class ByLabels:
     pool: options.PoolOption = None
     tune: Annotated[
         list[str] | None,
-        "Labels other than --labels, for a fair choice of the softmax temperature that weighs a group's members in the "
-        "pools attention and signed-attention.",
+        "Labels other than --labels, on which airrep tunes a softmax temperature. With --pool attention or "
+        "signed-attention, the temperature sets how unequally the examples of a group count.",
     ] = None
-    why: Annotated[bool, "Show why the ranks fit --labels badly: check the labels, and each INDEX that you name."] = (
+    why: Annotated[bool, "Explain a low rank correlation: airrep checks --labels, and each INDEX that you name."] = (
         False
     )
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
@@ -232,8 +232,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of the queries that names the training examples that taught the answer. The field holds their ids, or "
-        "a value that these examples have in a field of the same name.",
+        "Field of the queries that names the training examples that taught the answer. The field holds their ids. If "
+        "the training examples have this field too, it holds a value of theirs instead.",
     ] = None
     selecting: Annotated[
         str | None,
@@ -287,14 +287,15 @@ def evaluate_command(
     --by)? Copies of the query itself do not count. All indexes must hold the same data.
 
     --queries --lm --count: select examples for each task, fine-tune the LM on them, and score its answers (unigram F1).
-    --training takes the settings of the fine-tuning from your own training. With --out, run it again after an
-    interruption to go on.
+    --training reads the settings of the fine-tuning from your trainer's folder or config file. With --out, run the same
+    command again after an interruption to go on.
 
     --queries --lm --remove: fine-tune the LM without the top examples of each query. The value is how much the query's
     loss rises, compared with leaving out random examples.
 
-    --queries --rows: does the index rank the examples that taught a fact first? The values are mean reciprocal rank and
-    recall. With --lm and --count it also trains the LM for one step on each top example, and measures the gain.
+    --queries --rows: does the index rank first those examples that taught a fact? The values are mean reciprocal rank
+    and recall. With --lm and --count, airrep also trains the LM for one step on each top example, and measures how much
+    the answer's probability rises.
     """
     gone = instead_of(COMMANDS, f"evaluate {(indexes or [''])[0]}")
     if gone is not None and not Path((indexes or [""])[0]).exists():
@@ -505,7 +506,9 @@ def compare_command(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Directories that `airrep evaluate ... --out` wrote.")
     ],
-    to: Annotated[str | None, "Compare each row only with the row of this name."] = None,
+    to: Annotated[
+        str | None, "Compare each index only with the index of this name (its row in the evaluation)."
+    ] = None,
     resamples: Annotated[
         int | None,
         Setting("For evaluations with --labels: number of bootstrap draws behind each interval. Default: 1,000.", 50),

@@ -50,8 +50,8 @@ class MakingOptions:
         chosen = self.method is not None or self.recipe is not None
         if self.encoder is not None and not chosen and (self.lm is not None or self.warmed is not None):
             raise ConfigError(
-                "index: --encoder without --recipe uses only the encoder, so --lm and --warmed have no effect. Add "
-                "--recipe lm to use both, or leave --lm and --warmed out."
+                "index: --encoder without --recipe uses only the encoder, so --lm and --warmed have no effect. To "
+                "use the encoder and the LM, add --recipe lm (lm-warm with --warmed). Else leave --lm and --warmed out."
             )
         flags = {name: value for name, value in vars(self).items() if name not in ("recipe", "method")}
         values = configuring.values(flags)
@@ -133,9 +133,9 @@ def _tell_reading(what: "Mapping[str, Any]", count: int) -> None:
         channels = [*ChannelsSettings.of({**settings, "channels": recipe}, "recipe").channels]
     if {one.method for one in channels if "lm" in one.settings} == {"ngram"}:
         note(
-            f"the LM reads each of {count:,} responses (a forward pass), because tokens that it already expects count "
-            "less. To see how long that takes, add --dry-run. To only count its tokens, give --set tokenizer=MODEL "
-            "instead of --lm."
+            f"the LM reads each of {count:,} responses (a forward pass), because a token that the LM already expects "
+            "gets a low weight. To see how long that takes, add --dry-run. To weigh all tokens alike, give --set "
+            "tokenizer=MODEL instead of --lm."
         )
 
 
@@ -296,8 +296,9 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     recorded = {name: value for name, value in index.reading.options.items() if name not in others}
     if recorded:
         note(
-            f"{index.path}: its data were read with {options.flags_of(recorded)}, so your data are too. Options that "
-            "you type override these; a --...-field option that you type overrides all recorded --...-field options"
+            f"{index.path}: its data were read with {options.flags_of(recorded)}, so your data are read with "
+            "these options too. Options that you type override them; a --...-field option that you type overrides all "
+            "recorded --...-field options"
         )
     return reading.with_recorded(recorded)
 
@@ -339,8 +340,9 @@ def export_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="For records and citations: export only the examples in this file, which select, clean, mix or top "
-            "--json wrote. For citations it can also be what top --out wrote. Default: all that pass --where.",
+            help="For records and citations: file of the examples to export, which `airrep select`, `clean`, `mix` or "
+            "`top --json` wrote. For citations, also a directory that `airrep top --out` wrote. Default: all examples "
+            "that pass --where.",
         ),
     ] = None,
     data: Annotated[
@@ -375,7 +377,7 @@ def export_command(
     note(f"{out}: {made.rows:,} example{'s' * (made.rows != 1)}, {len(made.columns)} columns{dense}{kept}")
     if made.guarded:
         formulas = f"{made.guarded:,} cells look like formulas, so each got a ' before it"
-        note(f"{out}: {formulas}. --set exact=true leaves them as they are")
+        note(f"{out}: {formulas}. To write these cells unchanged, add --set exact=true")
     if to == "embedding-atlas":
         placed = " --vector vector" if made.width else ""
         note(f"next: pip install embedding-atlas, then: embedding-atlas {out} --text text{placed}")

@@ -155,8 +155,8 @@ def label_command(
 ) -> None:
     """Fine-tune the LM on every subset and store each query's loss. After an interruption, run it again to go on.
 
-    --training takes the settings of the fine-tuning from your own training. --set changes single settings, such as
-    --set learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096.
+    --training reads the settings of the fine-tuning from your trainer's folder or config file. --set changes single
+    settings, such as --set learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096.
     """
     from airrep.cli.show.learning import TaskMeter, next_step
     from airrep.labels.plan import open_plan
@@ -251,7 +251,8 @@ def warmup_command(
     Use the settings that your own model was fine-tuned with. --training takes them from your training, and --set
     changes single settings, such as --set learning_rate=1e-4 or --set batch_tokens=4096.
 
-    Set --count to about the number of examples in the groups that you will ask about; 100 was enough in our tests.
+    Set --count to about the number of examples in the groups that you will score with `airrep group`; 100 was enough in
+    our tests.
 
     The method LESS needs adapters: add --set lora_rank=128 --set lora_alpha=512 --set epochs=4. After an interruption,
     the warm-up starts from the beginning.

@@ -201,7 +201,9 @@ class TuningOptions(ConfigOptions):
         try:
             return None if merged else training_beside(lm)
         except ConfigError as error:  # the user did not name this training
-            note(f"{error} Until this is corrected, fine-tunes ignore the training settings beside the LM {lm}")
+            note(
+                f"{error} Until this is corrected, fine-tunes ignore the training settings that lie next to the LM {lm}"
+            )
             return None
 
 
@@ -520,7 +522,7 @@ class OutputOptions:
 class HitOptions(OutputOptions):
     """Options of the output of a result that has training examples in it."""
 
-    wide: Annotated[bool, "Print more: raw scores, longer texts, and the result of each of several queries."] = False
+    wide: Annotated[bool, "Print more: raw scores, longer texts, and the results of every query."] = False
 
     def deliver(self, result: "Kept", print_result: Callable[..., None], told: str | None = None) -> None:
         """Write a result if asked, and show it."""

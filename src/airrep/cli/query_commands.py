@@ -79,8 +79,8 @@ def group_command(
         str,
         typer.Option(
             metavar="FIELD|FILE",
-            help="FIELD, such as source: one group for each value. FILE.json: a JSON object from group names to lists "
-            "of ids or row numbers, or a list of lists. cluster: groups of similar examples.",
+            help="How to form the groups. A field, such as source: one group for each value. A .json file: an object "
+            "from group names to lists of ids or row numbers, or a list of lists. 'cluster': similar examples.",
         ),
     ],
     pool: options.PoolOption = None,

@@ -213,7 +213,7 @@ def adapt_command(
     track: options.TrackOption = None,
     *,
     configuring: options.TuningOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON on stdout.")] = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Learn, within a time budget, how to weigh methods for your data and LM, and say if this beats the defaults.
@@ -224,8 +224,8 @@ def adapt_command(
 
     The result is judged on examples and queries that were not used for learning: random rows, or your --queries.
 
-    --training takes the settings of the fine-tuning from your own training, and --set changes single settings. The
-    verdict holds for these settings. After an interruption, run the same command again to go on.
+    --training reads the settings of the fine-tuning from your trainer's folder or config file, and --set changes single
+    settings. The result holds only for these settings. After an interruption, run the same command again to go on.
 
     With --labels and --held-out, airrep learns from labels that you have, and fine-tunes nothing. Sixteen labelled
     subsets are enough to begin with.
@@ -244,7 +244,9 @@ def adapt_command(
             what = "no --lm to fine-tune is given" if lm is None else "--held-out and --recipe work only with --labels"
             raise ConfigError(f"adapt: {what}. Give --lm alone, or --labels with --held-out.")
         if len(asked) > 1:
-            raise ConfigError(f"adapt: takes one --queries without --labels, not {len(asked)}. Join the files.")
+            raise ConfigError(
+                f"adapt: takes only one --queries unless --labels is given, but {len(asked)} are given. Join the files."
+            )
         from airrep.planning.budget import parse_duration
 
         tell = typer.echo if dry_run else note

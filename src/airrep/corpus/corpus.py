@@ -333,7 +333,9 @@ def _example(key: str, prompt: str, response: str, *rest: str | None) -> Example
 def _fields(example: object) -> tuple[str, list[Fields], int]:
     """Return the form "example" and the row of one example, as :meth:`Schema.parse` returns rows of records."""
     if not isinstance(example, Example):
-        raise DataError(f"is a {type(example).__name__}; an Example is expected. Use Corpus.from_records for mappings")
+        raise DataError(
+            f"this item is a {type(example).__name__}, but must be an airrep.Example. Use Corpus.from_records for dicts"
+        )
     return "example", [_row(example)], 0
 
 

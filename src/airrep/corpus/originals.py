@@ -90,7 +90,9 @@ class _Wanted:
         self.name = str(examples) if isinstance(examples, str | PathLike) else "examples"
         self._left = dict(listed_examples(examples, longest_line))
         if not self._left:
-            raise DataError(f"{self.name}: names no example to take. Name at least one example.")
+            raise DataError(
+                f"{self.name}: names no example, so there is no record to export. Name at least one example."
+            )
         self.count = len(self._left)
         self._made = {_NUMBER.sub("", key) for key in self._left}
         self._seen = Counter[str]()

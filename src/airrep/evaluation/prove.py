@@ -52,7 +52,7 @@ class ProofSettings(Settings):
     seeds: int = Field(default=6, ge=2)
     """Number of repeats; each takes three fine-tunes. Each has its own context, random rows and order of data."""
     context: int = Field(default=500, ge=1)
-    """Number of other examples in each fine-tune, drawn at random; all of them if there are fewer."""
+    """Number of random training examples in each fine-tune besides the named rows; all examples if there are fewer."""
     seed: int = Field(default=0, ge=0)
     """Random seed."""
 

@@ -57,8 +57,8 @@ class SamplingSettings(Settings):
     subsets: int = Field(default=100, ge=2)
     """Number of subsets to draw from each instance, which is a sample of the data."""
     size: int | str = 1_000
-    """Number of examples in each subset, or a percentage of the examples to draw from, such as 99%; if left out, the
-    default, but at most a fifth of these examples. A size that you give is taken as it is."""
+    """Number of examples in each subset, or a percentage of the examples to draw from, such as 99%. If you do not
+    set a size, a subset has at most a fifth of these examples. A size that you give is taken as it is."""
     removals: int | None = Field(default=None, ge=1)
     """Number of removals (fine-tunes without one example) instead of random subsets. Needs kind=removals; no two
     removals share an example."""

@@ -347,7 +347,7 @@ def test_maps_that_read_the_same_inputs_share_what_is_made_of_them() -> None:
     for place, name in enumerate(names):
         rows = torch.cat([each[place] for each in seen])
         torch.testing.assert_close(sums.of(name)[0], rows.T @ rows / 12)
-    with pytest.raises(RuntimeError, match="key: no longer reads .* query"):
+    with pytest.raises(RuntimeError, match="key: this module read .* query"):
         sums.keep(sites[1], seen[0][2])
 
 

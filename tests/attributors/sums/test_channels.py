@@ -198,9 +198,9 @@ def test_how_the_lm_reads_is_set_for_all_channels_that_ask_it() -> None:
     for channel in (tokens, words, gradients):
         assert (channel.settings["max_tokens"], channel.settings["template"]) == (8192, "plain")
     assert encoder.settings == {"encoder": "static"}
-    with pytest.raises(ConfigError, match="max_tokens: .* no channel reads a language model. Set lm"):
+    with pytest.raises(ConfigError, match="max_tokens: .* no method of the recipe reads a language model. Set lm"):
         ChannelsSettings.of({"max_tokens": 8192})
-    with pytest.raises(ConfigError, match="max_tokens: .* no channel reads a language model"):
+    with pytest.raises(ConfigError, match="max_tokens: .* no method of the recipe reads a language model"):
         ChannelsSettings.of({"max_tokens": 64, "channels": [{"method": "ngram"}]})
     own = ChannelsSettings.of({"max_tokens": 64, "channels": [{"method": "ngram", "settings": {"lm": "some/model"}}]})
     assert own.channels[0].settings["max_tokens"] == 64
@@ -315,7 +315,7 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("channels", "message"),
     [
         ([], "at least 1 item"),
-        ([{"method": "ngram"}] * 2, "^recipe: two channels are called 'ngram'"),
+        ([{"method": "ngram"}] * 2, "^recipe: two channels .*'ngram'"),
         ([{"method": "ngram", "name": str(n)} for n in range(MOST_CHANNELS + 1)], f"at most {MOST_CHANNELS} items"),
         ([{"method": "ngram", "weight": 0}], "^recipe: at least one weight must be above 0"),
         ("lm", "^recipe: channel 'gradients' reads the LM .*--lm MODEL"),
@@ -342,11 +342,11 @@ def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
     ("channels", "message"),
     [
         ([{"method": "ngarm"}], "method 'ngarm': does not exist"),
-        ([{"method": "tfidf", "pool": "order-1"}], r"channel tfidf: pool 'order-1' does not work"),
+        ([{"method": "tfidf", "pool": "order-1"}], r"channel .*tfidf: pool 'order-1'.* does not work"),
         ([{"method": "tfidf", "pool": "ngram-lm"}], "needs counts of n-grams, but tfidf has none"),
         (
             [{"method": "tfidf", "pool": "diminishing"}],
-            "channel tfidf: pool 'diminishing' needs dense features",
+            "channel .*tfidf: pool 'diminishing'.*needs dense",
         ),
     ],
 )
@@ -432,7 +432,7 @@ def test_a_channel_of_the_same_name_with_another_setting_is_told_by_that_setting
     index = _index_of(tmp_path / "index", {**WORDS, "name": "n"})
     other = ({"method": "ngram", "settings": {"tokenizer": "subwords"}, "name": "n"},)
     with pytest.raises(
-        ConfigError, match=r"the index has no 'n' .* recipe \(tokenizer='subwords'; in the index 'words'\); it has n\."
+        ConfigError, match=r"the index has no method 'n' .*\(tokenizer='subwords'; in the index 'words'\)\."
     ):
         index.attributor.reweighed(ChannelsSettings(channels=other).channels)
 
@@ -500,7 +500,7 @@ def test_an_encoder_that_has_moved_is_named_for_all_channels_that_have_it(tmp_pa
     found = [Index(index.path).made_with(moved), Index(index.path).made_with(moved | louder)]
     assert [one.top(ASKED[0], 3).hits for one in found] == expected
     with pytest.raises(
-        ConfigError, match="the index has no 'n-grams of tokens'"
+        ConfigError, match="the index has no method 'n-grams of tokens'"
     ):  # what is asked for has no such encoder
         Index(index.path).made_with(moved | {"channels": "text"}).top(ASKED[0], 3)
     other = Index(index.path).made_with({"encoder": str(tiny_folder(tmp_path / "other", seed=1))})
@@ -514,7 +514,7 @@ def test_an_encoder_for_all_channels_is_refused_where_it_is_not_told_for_which(t
     assert default[:2] == read_channels("text")[:2]
     two = [{"method": "airrep", "settings": {"encoder": f"some/{name}"}, "name": name} for name in "ab"]
     for channels, told in (
-        ([{"method": "ngram"}], "no channel embeds texts"),
+        ([{"method": "ngram"}], "no method of the recipe uses an encoder"),
         (two, "would replace several.*some/a, some/b"),
     ):
         with pytest.raises(ConfigError, match=f"encoder: .*{told}"):
@@ -681,18 +681,16 @@ def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Pat
 
 def test_a_recipe_that_has_one_channel_of_the_index_twice_is_told(tmp_path: Path) -> None:
     _index_of(tmp_path / "index", WORDS, TERMS)
-    with pytest.raises(ConfigError, match="'tfidf' and 'mean' of the recipe are the same method"):
+    with pytest.raises(ConfigError, match="'tfidf' and 'mean' are one method"):
         _asked(tmp_path / "index", TERMS, {"method": "tfidf", "pool": "mean", "name": "mean"}).top(ASKED, 1)
 
 
 def test_weights_of_channels_that_the_index_lacks_are_told(tmp_path: Path) -> None:
     _index_of(tmp_path / "words", WORDS)
-    with pytest.raises(
-        ConfigError, match="channels: the index has no 'tfidf' with the settings of the recipe; it has ngram"
-    ):
+    with pytest.raises(ConfigError, match="channels: the index has no method 'tfidf' .*The index has ngram"):
         _asked(tmp_path / "words", WORDS, TERMS).top([Example("p", "ab", "a")], 1)
     other = {**TERMS, "name": WORDS.get("name", WORDS["method"])}
-    with pytest.raises(ConfigError, match=r"has no '.*' .* recipe \(method tfidf; in the index ngram\); it has"):
+    with pytest.raises(ConfigError, match=r"has no method '.*\(method tfidf; in the index ngram\)"):
         _asked(tmp_path / "words", other).top([Example("p", "ab", "a")], 1)
 
 

@@ -171,7 +171,7 @@ def test_texts_of_a_view_are_those_that_an_index_encodes(view: View) -> None:
 
 def test_channels_that_cannot_be_are_refused_in_one_line(tmp_path: Path, settings: TrainingSettings) -> None:
     out = tmp_path / "encoder"
-    with pytest.raises(ConfigError, match="two channels are called 'responses'"):
+    with pytest.raises(ConfigError, match="two channels .*'responses'"):
         train_encoder(LEARN, [], out, settings, beside=(KNOWING, KNOWING))
     silent = [replace(one, queries=silenced(one.queries)) for one in LEARN]
     with pytest.raises(DataError, match=r"'responses': gives all subsets the same score"):

@@ -189,8 +189,8 @@ class Covariances:
             self._added = self._add(0, name, inputs)
         elif len(inputs) and (before is None or self.read_by(before) != self._reads[name]):
             raise RuntimeError(
-                f"{name}: no longer reads the same inputs as {self._reads[name]}, as it did at first. Remove {name} "
-                "from the setting modules"
+                f"{name}: this module read the same inputs as the module {self._reads[name]} at first, but now "
+                f"reads other inputs. Remove {name} from the setting 'modules'"
             )
         self.tokens[name] += self._added if len(inputs) else 0
         return inputs.new_empty(0)

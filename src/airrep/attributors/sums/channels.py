@@ -84,7 +84,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                     f"features, such as ekfac, but {one.name} stores them. Remove candidates."
                 )
             if isinstance(one, ChannelsAttributor):
-                raise ConfigError("channels: one channel is itself a sum of channels. List its channels instead.")
+                raise ConfigError(
+                    "recipe: one of its methods is itself a sum of methods. List the methods of that sum in the recipe."
+                )
         return made
 
     @property
@@ -207,13 +209,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: {named} of the recipe are the same method with the same settings, which the index has "
-                "fewer times. Remove one of them from the recipe, or build an index with this recipe."
+                f"channels: in the recipe, {named} are one method with the same settings, but the index has this "
+                "method fewer times. Remove one of them from the recipe, or build an index with this recipe."
             )
         return ConfigError(
-            f"channels: the index has no '{wanted.title}' with the settings of the recipe{self._difference(wanted)}; "
-            f"it has {', '.join(one.title for one in self.channels)}. Build an index with this recipe, or remove the "
-            "channel."
+            f"channels: the index has no method '{wanted.title}' with the recipe's settings{self._difference(wanted)}. "
+            f"The index has {', '.join(one.title for one in self.channels)}. Build an index with this recipe, or "
+            f"remove '{wanted.title}' from the recipe."
         )
 
     def _difference(self, wanted: Channel) -> str:
@@ -260,8 +262,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             found[channel.title] = features
             if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
                 raise ConfigError(
-                    f"channel {channel.title}: pool '{pool}' needs dense features, such as those of logra or an "
-                    "encoder, but these are sparse. Use another pool."
+                    f"channel (method) {channel.title}: pool '{pool}', which combines members' scores, needs dense "
+                    "features, such as those of logra or an encoder. This method's features are sparse. Set "
+                    "another pool, such as mean."
                 )
         return {channel.title: found[channel.title] for channel in self.channels}
 
@@ -384,6 +387,7 @@ def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
     found = method.pooling(channel.pool, channel.temperature)
     if found.kind not in get_args(Pool):
         raise ConfigError(
-            f"channel {channel.title}: pool '{found}' does not work in a recipe. Use another pool, such as attention."
+            f"channel (method) {channel.title}: pool '{found}', which combines members' scores, does not work in a "
+            "recipe. Set another pool, such as attention."
         )
     return found

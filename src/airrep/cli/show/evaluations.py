@@ -37,7 +37,7 @@ def print_correlations(evaluation: "Evaluation") -> None:
     _print_values(evaluation)
     say(_counts(evaluation) + _ceiling(evaluation))
     if left_out := evaluation.facts.get("left_out"):
-        say(f"predicted from the {span_text(left_out)} examples that each subset leaves out")
+        say(f"Losses are predicted from the {span_text(left_out)} examples that each subset leaves out.")
     if "signal_to_noise" in evaluation.facts:
         say(_noise(evaluation.facts["signal_to_noise"]))
     if (helped := evaluation.facts.get("helped")) is not None:
@@ -166,8 +166,8 @@ def print_selection(evaluation: "Evaluation") -> None:
         f"{facts['examples']:,} training examples were selected to suit {facts['selected_by']}."
     )
     say(
-        f"The LM {snippet(facts['lm']['name'], 60)} was fine-tuned on each selection, and then answered "
-        f"{_queries(evaluation)}.{averaged} The intervals are over tasks and queries."
+        f"The LM {snippet(facts['lm']['name'], 60)} was fine-tuned on the examples that each row selected, and then "
+        f"answered {_queries(evaluation)}.{averaged} The intervals come from resampling the tasks and queries."
     )
     if facts["examples_left_out_as_queries"]:
         say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries and cannot be selected")
@@ -201,9 +201,9 @@ def print_trace(evaluation: "Evaluation") -> None:
     _print_values(evaluation)
     taught = span_text(facts["taught_by"])
     say(
-        f"{_queries(evaluation)}. The field {facts['facts']} ({facts['named_by']}) names the training examples that "
-        f"taught each query: {taught} of {facts['examples']:,}. A random ranking would reach an MRR × 100 of "
-        f"{hundred(facts['chance'])}."
+        f"{_queries(evaluation)}. The field {facts['facts']} of a query names the training examples that taught "
+        f"its answer ({facts['named_by']}): {taught} of {facts['examples']:,}. A random ranking would reach an MRR × "
+        f"100 of {hundred(facts['chance'])}."
     )
     if "lm" in facts:
         say(
