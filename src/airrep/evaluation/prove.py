@@ -342,8 +342,8 @@ class _Case:
         matching, count = Matching(trial.named, trial.others), len(trial.named)
         if not matching.enough:
             raise ConfigError(
-                f"prove: the {count:,} named rows are compared with random rows of other texts, but the "
-                f"{len(trial.others):,} remaining rows have too few other texts. Name fewer rows."
+                f"prove: the {count:,} named rows are compared with random rows, but too few of the "
+                f"{len(trial.others):,} remaining rows have another text than the named rows. Name fewer rows."
             )
         self.tell(
             f"running {3 * self.settings.seeds:,} fine-tunes on {trial.sized:,} other rows, with the {count:,} named "

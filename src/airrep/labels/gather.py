@@ -148,7 +148,7 @@ def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
         if name is not None:
             raise ArtifactError(
                 f"{path}: these labels (measured losses) were made with another {name} ({found.get(name)}) than "
-                f"{first} ({wanted[name]}). Give labels of one LM and one fine-tune, or accept all: --set mixed=true"
+                f"{first} ({wanted[name]}). Give labels of one LM and equal settings, or accept all: --set mixed=true"
             )
 
 
