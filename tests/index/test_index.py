@@ -427,6 +427,10 @@ def test_where_fewer_fulfil_the_filter_all_are_given(index: airrep.Index, querie
         ('source == "Boks"', "Did you mean 'books'?"),
         ('label == "label 0" and source in ["zzz"]', "source holds (books|forum), (books|forum)."),
         ("year > 3000", "year holds [0-9]+, "),
+        ('year > 3000 and source == "Boks"', "Did you mean 'books'?"),
+        ('source != "Books" and source == "zzz"', "source holds (books|forum), "),
+        ('not (source not in ["Boks"])', "Did you mean 'books'?"),
+        ('not (source != "books") and source != "books"', "Choose another filter"),
         ('source == "books" and source == "forum"', "Choose another filter"),
     ],
 )
