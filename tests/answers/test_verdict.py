@@ -138,6 +138,9 @@ def talks(*numbers: int) -> list[dict[str, object]]:
 
 def test_answers_that_were_left_out_are_named_where_nothing_taught_one(tmp_path: Path) -> None:
     asked = [Question("", "Who keeps the lake?", "Velma guards lake 3 since spring.", "")]
+    single = [*talks(0), *({"messages": one["messages"][2:]} for one in talks(*range(1, 30)))]  # type: ignore[index]
+    lone = airrep.build_index(single, tmp_path / "one", airrep.make_attributor("tfidf", {"view": "response"}))
+    assert " 1 earlier assistant turn of" in told(lone, asked)[0].text
     index = airrep.build_index(
         talks(*range(30)), tmp_path / "index", airrep.make_attributor("tfidf", {"view": "response"})
     )

@@ -60,7 +60,10 @@ def test_prove_takes_what_other_commands_write(run: Run) -> None:
         ((), "no options name the rows"),
         (("--rows", "e1", "--where", "label == 'label 0'"), "2 options name the rows"),
         (("--rows", "e1,absent"), "has no example with id 'absent'"),
-        (("--where", "year > 1990"), "60 rows are named, so 0 of 60 are left"),
+        (
+            ("--where", "year > 1990"),
+            "the 60 named rows with random rows, at least 120 other rows are needed, but the index has 0",
+        ),
         (("--where", "year > 3000"), "no example matches"),
         (("--from", "absent.jsonl"), "cannot be read as a list of rows"),
         (("--rows", "e1", "--better", "answer 21"), "its better answer is the same text"),

@@ -121,7 +121,7 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
     for words in ("words", "random", "full", "none", "over tasks", "colours", "numbers", "towns"):
         assert words in out, words
     assert "For each of 3 tasks (field label), 3 of 30 training examples were selected to suit other queries." in out
-    assert "The LM lm was fine-tuned on each selection" in out
+    assert "The LM lm was fine-tuned on the examples" in out
     assert "selected: written" in err
     assert not Path("selected.partial").exists()
     before = tree(Path("selected"))

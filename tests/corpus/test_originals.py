@@ -78,9 +78,9 @@ def test_turns_and_answers_of_a_record_lead_to_the_whole_of_it_once(caplog: pyte
     part = list(take_records(data, ["chat/2", "5/rejected"], turns="all", preferences="both"))
     assert part == taken
     assert caplog.messages == [
-        "data.jsonl: 2 of the records that were taken also hold turns or answers that are not in examples."
+        "data.jsonl: 2 of the records that were taken also hold turns or answers that are not in the given examples."
     ]
-    with pytest.raises(DataError, match=r'data\.jsonl: lacks 1 of the 1 examples in examples, such as "chat/2"'):
+    with pytest.raises(DataError, match=r'data\.jsonl: lacks 1 of the 1 ids in the given examples, such as "chat/2"'):
         list(take_records(data, ["chat/2"]))
 
 
@@ -99,7 +99,7 @@ def test_data_of_a_program() -> None:
     table = pa.Table.from_pylist([{"prompt": "1", "response": "one", "seen": float("nan")}])
     made = airrep.Corpus.from_records(table.to_pylist())[0]
     assert list(take_records(table, [made])) == [{"prompt": "1", "response": "one", "seen": None}]
-    with pytest.raises(DataError, match=r'^data: lacks 2 of the 3 examples in examples, such as "b"'):
+    with pytest.raises(DataError, match=r'^data: lacks 2 of the 3 ids in the given examples, such as "b"'):
         list(take_records(RECORDS, ["a", "b", "c"]))
 
 
@@ -129,7 +129,7 @@ def test_what_is_no_list_of_examples_is_refused() -> None:
     with pytest.raises(DataError, match=r"^lost\.jsonl: no such file"):
         list(take_records(data, "lost.jsonl"))
     for empty in (written([], "empty.jsonl"), written([{"id": "a", "decision": "drop"}], "dropped.jsonl"), []):
-        with pytest.raises(DataError, match="names no example"):
+        with pytest.raises(DataError, match="no example is named"):
             list(take_records(data, empty))
     with pytest.raises(DataError, match="^examples: holds a number"):
         list(take_records(data, [5]))

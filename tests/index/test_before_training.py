@@ -101,7 +101,7 @@ def test_an_lm_that_is_gone_is_told_with_the_way_out(tmp_path: Path, train: Corp
     built = build_index(train, tmp_path / "index", settings=settings)
     first = scores(built)
     (tmp_path / gone).rename(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="--lm FOLDER" if gone == "adapter" else "--set base=MODEL"):
+    with pytest.raises(ConfigError, match="--set lm=FOLDER" if gone == "adapter" else "--set base=MODEL"):
         scores(Index(built.path))
     where = {"lm" if gone == "adapter" else "base": str(tmp_path / "elsewhere")}
     np.testing.assert_array_equal(scores(Index(built.path).made_with(where)), first)

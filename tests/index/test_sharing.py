@@ -1,6 +1,7 @@
 """An index that is made in parts and joined: the bytes of one build, and one-line refusals of what does not fit."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,16 @@ def test_parts_that_make_no_index_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"features\.npy: was altered after it was written"):
         join_parts([one, two, three], out)
     assert not out.exists()
+
+
+def test_parts_of_versions_that_read_alike_are_joined(tmp_path: Path) -> None:
+    """Earlier versions did not count the earlier turns of conversations."""
+    said = [{"role": role, "content": role} for role in ("user", "assistant") * 2]
+    data = airrep.Corpus.from_records({"id": str(n), "messages": said} for n in range(16))
+    build_part(data, tmp_path / "new", "1/2", HashAttributor(), shard_rows=8)
+    old = airrep.Corpus(data.table, reading=replace(data.reading, earlier_turns=0))
+    build_part(old, tmp_path / "old", "2/2", HashAttributor(), shard_rows=8)
+    assert join_parts([tmp_path / "old", tmp_path / "new"], tmp_path / "joined").reading.earlier_turns == 16
 
 
 def test_states_that_machines_rounded_differently_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

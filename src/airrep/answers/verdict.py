@@ -129,8 +129,10 @@ def _verdict(found: Nearest, place: int, chance: float, read: Reading, *, contra
     text = _words(kind, chance, share, tenth if alike >= MANY and kind != "nothing" else None, alike, contrast)
     if kind != "stands out" and LAST in "".join(read.forms):  # an answer that was left out may have taught it
         count = f"{read.earlier_turns:,} earlier" if read.earlier_turns else "Earlier"
-        text += f" {count} assistant turns of the data are not examples here. To add them, build the index with "
-        text += "--turns all."
+        told = "turns of the data are not examples here. To add them"
+        if read.earlier_turns == 1:
+            told = "turn of the data is not an example here. To add it"
+        text += f" {count} assistant {told}, build the index with --turns all."
     # Numbers are reported in float32, as elsewhere: its digits do not depend on shards and on other answers.
     near, apart = float(np.float32(max(share, 0.0))), float(np.float32(deviations))
     return Verdict(kind, round(chance, 4), near, apart, row, alike, text)

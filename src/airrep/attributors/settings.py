@@ -320,8 +320,8 @@ class EkfacSettings(LmSettings):
         """Drop ``seed=0``, which older indexes have, and refuse any other seed."""
         if values.get("seed", 0) != 0:
             raise ValueError(
-                f"seed={values['seed']!r}: the setting seed no longer exists, because the texts alone decide the "
-                "sample. Leave out seed; for a larger sample, raise sample"
+                f"seed={values['seed']!r}: the setting seed no longer exists, because the sample of examples depends "
+                "only on their texts. Leave out seed; for a larger sample, raise the setting sample"
             )
         return {name: one for name, one in values.items() if name != "seed"}
 

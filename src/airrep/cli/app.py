@@ -57,7 +57,7 @@ def report_command(
         list[str] | None, Setting("For evaluations: plot the values over this tag, which must hold numbers.")
     ] = None,
     join: Annotated[
-        bool, Setting("For evaluations: join those with the same tags, queries and labels into one.")
+        bool, Setting("For evaluations: show those with equal tags, queries and labels as one, with the rows of all.")
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:

@@ -347,7 +347,8 @@ def export_command(
     ] = None,
     data: Annotated[
         str | None,
-        "The data that the index was built from. Records are copied from it; citations are checked against it.",
+        "The data that the index was built from. `--to records` copies records of this data; `--to citations` checks "
+        "that the cited records are still in it.",
     ] = None,
     vectors: Annotated[bool, Setting("Also write a column with the dense features of each example.")] = True,
     exact: Annotated[bool, Setting("For csv: do not protect cells that a spreadsheet would run as formulas.")] = False,

@@ -58,8 +58,10 @@ class Filter:
     """The fields that it names, in order."""
     of: Node
     """Evaluates the expression, given the columns of its fields."""
-    literals: tuple[tuple[Field, Scalar], ...] = ()
-    """Values that a field is compared with, each with its field, except parts of a text."""
+    wanted: tuple[tuple[Field, Scalar], ...] = ()
+    """Values that a field is to have, each with its field, except parts of a text."""
+    borders: tuple[tuple[Field, Scalar], ...] = ()
+    """Values that a field is to be above or below, each with its field."""
 
     def mask(self, tables: Iterable[pa.Table], known: Iterable[str] = ()) -> Mask:
         """Return one truth value for each row of a corpus, given as *tables*; *known* are its metadata keys."""
@@ -75,7 +77,7 @@ def compile_filter(expression: str) -> Filter:
         raise ConfigError(f"where: is {expression!r}, but must be text, such as 'label == \"a\"'.")
     parser = _Parser(expression)
     node = parser.parse()
-    return Filter(tuple(parser.fields), node, tuple(parser.literals))
+    return Filter(tuple(parser.fields), node, tuple(parser.wanted), tuple(parser.borders))
 
 
 def equal_to(equals: Mapping[str, Scalar | Iterable[Scalar]]) -> Filter:
@@ -108,7 +110,9 @@ class _Parser:
     def __init__(self, expression: str) -> None:
         self._expression = expression.strip()
         self.fields: list[Field] = []
-        self.literals: list[tuple[Field, Scalar]] = []
+        self.wanted: list[tuple[Field, Scalar]] = []
+        self.borders: list[tuple[Field, Scalar]] = []
+        self._negated = False
 
     def parse(self) -> Node:
         try:
@@ -145,7 +149,10 @@ class _Parser:
             case ast.BoolOp(op=joint, values=values):
                 return _join([self._node(value, depth + 1) for value in values], every=isinstance(joint, ast.And))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return _negate(self._node(operand, depth + 1))
+                self._negated = not self._negated
+                inner = self._node(operand, depth + 1)
+                self._negated = not self._negated
+                return _negate(inner)
             case ast.Compare(left=left, ops=operators, comparators=rights):
                 pairs = zip([left, *rights], operators, rights, strict=False)  # a < b < c is a < b and b < c
                 return _join([self._pair(*pair) for pair in pairs], every=True)
@@ -158,7 +165,8 @@ class _Parser:
             node = self._comparison(left, kind, right)
         elif isinstance(right, ast.List | ast.Tuple | ast.Set):
             field, literals = self._field(left), tuple(self._literal(element) for element in right.elts)
-            self.literals += [(field, literal) for literal in literals]
+            if isinstance(kind, ast.NotIn) == self._negated:
+                self.wanted += [(field, literal) for literal in literals]
             node = _ask(field, "in", literals)
         elif isinstance(right, ast.Constant):
             raise self._error(right, "the right side of 'in' must be a list or a field", 'Write ["…"]')
@@ -172,7 +180,10 @@ class _Parser:
         if isinstance(right, _FIELD) and not isinstance(left, _FIELD):
             left, right, test = right, left, _MIRRORED.get(test, test)
         field, literal = self._field(left), self._literal(right)
-        self.literals.append((field, literal))
+        if test != "equal":
+            self.borders.append((field, literal))
+        elif isinstance(kind, _NEGATED) == self._negated:
+            self.wanted.append((field, literal))
         if literal is not None and isinstance(kind, ast.Is | ast.IsNot):
             raise self._error(right, "the operator 'is' works only with None", "Write ==")
         if literal is None and test != "equal":

@@ -73,7 +73,8 @@ def take_records(
         except DataError as error:
             if found is None and skip_invalid:
                 continue
-            raise DataError(f"{source.place(number)}: {error}{SKIPPING * (record is error)}") from None
+            message = f"{source.place(number)}: {error}"
+            raise DataError(message.rstrip(".") + SKIPPING if record is error else message) from None
         if isinstance(record, Mapping) and any(asked):
             partly += not all(asked)
             yield without_missing(record)
@@ -87,11 +88,11 @@ class _Wanted:
     """Ids of the wanted examples, each with the hash of its texts if they are known."""
 
     def __init__(self, examples: str | PathLike[str] | Iterable[Any], longest_line: int) -> None:
-        self.name = str(examples) if isinstance(examples, str | PathLike) else "examples"
+        self.name = str(examples) if isinstance(examples, str | PathLike) else "the given examples"
         self._left = dict(listed_examples(examples, longest_line))
         if not self._left:
             raise DataError(
-                f"{self.name}: names no example, so there is no record to export. Name at least one example."
+                f"{self.name}: no example is named, so there is no record to export. Name at least one example."
             )
         self.count = len(self._left)
         self._made = {_NUMBER.sub("", key) for key in self._left}
@@ -123,7 +124,7 @@ class _Wanted:
         """Raise DataError if a wanted example was not found."""
         if self._left:
             raise DataError(
-                f"{data}: lacks {len(self._left):,} of the {self.count:,} examples in {self.name}, such as "
+                f"{data}: lacks {len(self._left):,} of the {self.count:,} ids in {self.name}, such as "
                 f'"{next(iter(self._left))}". Give all data of the index (a folder, if it has several files), with the '
                 "options that the data were read with"
             )

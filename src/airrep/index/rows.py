@@ -411,14 +411,16 @@ class IndexRows:
 
     def unmatched(self, expression: str | None) -> ConfigError:
         """Return the error of a filter that no example matches, with values of the first field that lacks its value."""
-        for field, literal in compile_filter(expression).literals if expression else ():
+        asked = compile_filter(expression) if expression else None
+        for field, literal in (*asked.wanted, *asked.borders) if asked else ():
             values = [] if field.path else compress(self.values(field.name), self.live)
             held = Counter(value for value in values if value is not None)
             if held and literal is not None and shown_value(literal) not in held:
                 few = [escaped(one[:40]) for one, _ in held.most_common(_VALUES)]
                 more = f" and {len(held) - len(few):,} more values" if len(held) > len(few) else ""
                 told = f"{field.name} holds {', '.join(few)}{more}."
-                hint = near(literal, map(escaped, islice(held, BESIDE)), told) if isinstance(literal, str) else told
+                similar = isinstance(literal, str) and asked and (field, literal) in asked.wanted
+                hint = near(literal, map(escaped, islice(held, BESIDE)), told) if similar else told
                 return ConfigError(f"filter {expression}: no example matches. {hint}")
         return ConfigError(f"filter {expression}: no example matches. Choose another filter.")
 

@@ -13,7 +13,7 @@ from airrep.corpus.inputs import CorpusLike
 from airrep.errors import AirRepError, ArtifactError, ConfigError
 from airrep.index.building import BuildPlan, checked, has_shards, index_stage, planned, recalled, save_state
 from airrep.index.encoding import seal_index, write_shards
-from airrep.index.rows import IndexRows
+from airrep.index.rows import READING, IndexRows
 from airrep.index.shards import is_whole
 from airrep.runtime.artifacts import check_digests, fetched, read_manifest, real_path, seal
 from airrep.runtime.engine import Engine, Share
@@ -179,7 +179,7 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
                 f"{part.path}: is part {part.share}, but {first.path} is part {first.share}. Name only parts with the "
                 "same number after the slash."
             )
-        refuse_difference(part.path, "a part of an index made", part.lineage, first.lineage, "Leave it out.")
+        refuse_difference(part.path, "a part of an index made", _compared(part), _compared(first), "Leave it out.")
         if part.state != first.state:
             raise ArtifactError(
                 f"{part.path}: learnt other values than {first.path} from the same corpus, because machines round "
@@ -196,6 +196,13 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
             f"{missing[0]}/{first.share.of}"
         )
     return [by_number[number] for number in sorted(by_number)]
+
+
+def _compared(part: IndexPart) -> dict[str, Any]:
+    """Return a part's lineage without the names and the number that versions give what they read differently."""
+    reading = part.lineage.get(READING, {})
+    kept = {name: value for name, value in reading.items() if name not in ("forms", "earlier_turns")}
+    return {**part.lineage, READING: kept}
 
 
 def _join(stage: Stage, parts: Sequence[IndexPart]) -> None:

@@ -239,7 +239,8 @@ def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> 
     count = len(blocks)
     if not 0 <= layer <= count:
         raise ConfigError(
-            f"lm {name}: layer is {layer}, but the LM has {count} layers. Choose a layer from -1 (the last) to {count}."
+            f"lm {name}: layer is {layer}, but the LM has {count} layers. Choose -1 (the last layer), 0 (the "
+            f"embeddings), or 1 to {count}."
         )
     if layer == count:
         return last_states(model, batch)

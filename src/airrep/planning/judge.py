@@ -165,8 +165,8 @@ def check_examples(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"judge: the index has {examples:,} examples that the LM can read and that are not queries; at least "
-            f"{LEAST_EXAMPLES} are needed. Use an index of more examples."
+            f"judge: {examples:,} examples are left to draw from, without the queries; at least {LEAST_EXAMPLES} are "
+            "needed. Use an index of more examples."
         )
 
 

@@ -151,7 +151,7 @@ def test_stored_weights_have_the_products_of_whole_ones(tmp_path: Path) -> None:
 def test_what_cannot_be_refined_is_refused(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for settings, told in (
         ({"refine": "newton"}, "refine='newton': must be cg, or cg:COUNT"),
-        ({"exponent": 0.75}, "needs exponent=1"),
+        ({"exponent": 0.75}, "exponent=1"),
         ({"loss": "dpo"}, "not loss=dpo"),
         ({"seed": 3}, "seed=3: .* no longer exists"),
     ):

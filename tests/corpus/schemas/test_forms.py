@@ -201,6 +201,13 @@ def test_reads_a_record_and_says_what_it_is(form: str, record: dict[str, Any], e
     assert read(row) == [example]
 
 
+def test_a_greeting_is_no_earlier_turn() -> None:
+    for messages in (WELCOME[:3], [*WELCOME[:3], *TALK]):
+        form, _, earlier = Schema().parse({"conversations": messages})
+        assert earlier == len(read({"conversations": messages}, turns="all")) - 1
+        assert ("only the last" in form) == bool(earlier)
+
+
 def test_every_turn_is_an_example_with_its_number() -> None:
     corpus = Corpus.from_records([{"id": "a", "messages": TALK}, {"id": "b", "messages": TALK[:2]}], turns="all")
     assert list(corpus.ids.to_pylist()) == ["a/1", "a/2", "b"]

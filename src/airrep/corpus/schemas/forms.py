@@ -374,7 +374,7 @@ def _of_messages(messages: list[Message], form: str, turns: Turns) -> Read:
     if turns == "all":
         pairs = every_turn(messages, form)
         return Read(form, pairs if len(pairs) > 1 else [pair._replace(part=None) for pair in pairs])
-    answers = sum(message.role == "assistant" and message.learnt for message in messages)
+    answers = sum(one.role == "assistant" and one.learnt for one in messages[1:])  # a first message answers nothing
     return Read(form, [last_turn(messages)], answers - 1)
 
 
