@@ -150,6 +150,8 @@ def test_skips_invalid_records_and_says_why(tmp_path: Path) -> None:
         Corpus.from_records([good, {}])
     with pytest.raises(DataError, match=r"record 1: (?!.*skip_invalid)"):  # maybe none has the fields
         Corpus.from_records([{}, good])
+    with pytest.raises(DataError, match=r"examples: example 2: (?!.*skip_invalid)"):  # which from_examples lacks
+        Corpus.from_examples([Example("p", "r"), Example("p", " ")])
     corpus = read_corpus(path, skip_invalid=True)
     assert corpus.ids.to_pylist() == ["x"]
     assert (corpus.skipped.count, len(corpus.skipped.messages)) == (32, 20)

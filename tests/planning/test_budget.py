@@ -1,6 +1,7 @@
 """Plans that fit a time budget, and what machines take as it is measured."""
 
 import contextlib
+import dataclasses
 import json
 from pathlib import Path
 
@@ -227,6 +228,18 @@ def test_gradients_of_a_trial_are_neither_found_nor_left(tmp_path: Path, monkeyp
     build(corpus, tmp_path / "index")
     assert forecast_index(corpus, build).seconds > 0
     assert budget._sample_size(IndexRows(tmp_path / "index")) == 8
+
+
+@pytest.mark.parametrize(("device", "calls"), [("cpu", [1, 4, 8]), ("cuda", [8, 8])])
+def test_a_gpu_warms_up_with_all_that_is_measured(
+    device: str, calls: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, seen = airrep.load_lm(LmSettings(lm=tiny_lm(tmp_path / "lm"), device="cpu")), list[int]()
+    monkeypatch.setattr(lm, "execution", dataclasses.replace(lm.execution, device=device))
+    monkeypatch.setattr(lm, "losses", lambda documents: seen.append(len(documents)))
+    monkeypatch.setattr(lm, "fine_tune", lambda *_: None)
+    budget.measure_lm(make_corpus(8), lm, FineTuneSettings(), 0)
+    assert seen == calls
 
 
 def test_labels_cost_each_subset_with_all_epochs_and_each_query(

@@ -125,13 +125,13 @@ def index_command(
 
 def _tell_reading(what: "Mapping[str, Any]", count: int) -> None:
     """Say why a language model is read, and what that costs, if it only weighs the tokens that are counted."""
-    from airrep.attributors.recipes import Channel, ChannelsSettings
+    from airrep.attributors.recipes import ChannelsSettings
 
-    settings, recipe = what["settings"], what["recipe"]
-    channels = [Channel(method=what["method"] or "", settings=settings)]
+    recipe, reading = what["recipe"], {what["method"]}
     if recipe is not None:
-        channels = [*ChannelsSettings.of({**settings, "channels": recipe}, "recipe").channels]
-    if {one.method for one in channels if "lm" in one.settings} == {"ngram"}:
+        channels = ChannelsSettings.of({**what["settings"], "channels": recipe}, "recipe").channels
+        reading = {one.method for one in channels if "lm" in one.settings}
+    if reading == {"ngram"}:
         note(
             f"the LM reads each of {count:,} responses (a forward pass), because a token that the LM already expects "
             "gets a low weight. To see how long that takes, add --dry-run. To weigh all tokens alike, give --set "

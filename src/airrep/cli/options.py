@@ -267,7 +267,7 @@ def _as_typed(text: str) -> str:
     text = re.sub(r"\b(turns|preferences|split)=[\"']?(\w+)[\"']?", r"--\1 \2", text)
     text = re.sub(r"\btrained_with\b", "--trained-with", text)
     text = (
-        text.replace("skip_invalid=True", "--skip-invalid")
+        text.replace("read them (airrep.read_corpus) with skip_invalid=True", "add --skip-invalid")
         .replace("with longest_line", "with --longest-line")
         .replace("longest_line=", "--longest-line ")
     )

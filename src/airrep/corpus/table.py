@@ -38,7 +38,7 @@ _TOLD = encode_chat(MESSAGES)
 _CHUNK_ROWS = 8192
 _CHUNK_CHARACTERS = 1 << 22
 _MESSAGES_KEPT = 20
-SKIPPING = ". To leave such records out, add skip_invalid=True"
+SKIPPING = ". To leave such records out, read them (airrep.read_corpus) with skip_invalid=True"
 """End of the error for a record that may be the only bad one."""
 
 
@@ -76,7 +76,8 @@ def build_table(
             message = f"{source.place(number)}: {error}"
             if not skip_invalid:
                 # A first record that is read wrongly may need another option: all records may be like it.
-                raise DataError(message.rstrip(".") + SKIPPING if forms or record is error else message) from None
+                advised = record is error or (forms and source.unit != "example")
+                raise DataError(message.rstrip(".") + SKIPPING if advised else message) from None
             skipped = skipped.add(message)
             continue
         forms[form] += 1

@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from functools import cached_property, partial
@@ -174,7 +174,9 @@ def planned(
     if finished is not None and _decided(method):
         before = finished.get("lineage", finished)["settings"]
         if before == method.settings.model_dump(mode="json"):
-            return recalled(method, train, shard_rows, early.path, finished["files"])
+            plan = recalled(method, train, shard_rows, early.path, finished["files"])
+            if all(getattr(one, "knows_reader", True) for one in _parts(method)):
+                return plan
     half = "bfloat16" in method.execution.values()
     method, noise = _steadied(method, train) if half else (method, {})
     return BuildPlan(method, train, shard_rows, fit(method, train, progress), noise)
@@ -207,9 +209,12 @@ def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> M
 
 def _decided(method: Attributor) -> bool:
     """Return whether settings and corpus decide what a method learns, and its fingerprint all else that it reads."""
-    parts = method.parts if isinstance(method, SeveralMethods) else [method]
-    own = all(type(one).__module__.startswith("airrep.") for one in parts)
-    return own and not any(isinstance(one, PrecomputedAttributor) for one in parts)
+    own = all(type(one).__module__.startswith("airrep.") for one in _parts(method))
+    return own and not any(isinstance(one, PrecomputedAttributor) for one in _parts(method))
+
+
+def _parts(method: Attributor) -> Sequence[Attributor]:
+    return method.parts if isinstance(method, SeveralMethods) else [method]
 
 
 def recalled(method: Attributor, train: Corpus, shard_rows: int, folder: Path, files: Mapping[str, Any]) -> "BuildPlan":

@@ -172,15 +172,15 @@ class Index(EditableIndex):
 
     def _make_ready(self, attributor: Attributor) -> None:
         """Load the state that was learnt in the build; ArtifactError unless this attributor made the index."""
-        if (self.path / "state").is_dir():
-            for name, entry in self.manifest["files"].items():
-                if name.startswith("state/"):
-                    with _state_named(attributor, name):
-                        check_file(self.path / name, entry)
-            own = type(attributor).__module__.partition(".")[0] == "airrep"  # other packages raise their own errors
-            with as_written(self.path / "state") if own else nullcontext():
-                attributor.load_state(self.path / "state")
         try:
+            if (self.path / "state").is_dir():
+                for name, entry in self.manifest["files"].items():
+                    if name.startswith("state/"):
+                        with _state_named(attributor, name):
+                            check_file(self.path / name, entry)
+                own = type(attributor).__module__.partition(".")[0] == "airrep"  # other packages raise their own errors
+                with as_written(self.path / "state") if own else nullcontext():
+                    attributor.load_state(self.path / "state")
             now = attributor.fingerprint
         except NoModelError as error:
             raise self._with_new_place(error) from error

@@ -408,8 +408,9 @@ def measure_lm(
     documents = target.tokenise(_sample(corpus, seed, target))
     once = tuning.model_copy(update={"epochs": 1})
     with one_thread():
-        target.losses(documents.take([0]))  # the first call takes longer
-        if target.execution.device == "cpu":  # on a GPU, a few examples take as long as many
+        on_cpu = target.execution.device == "cpu"
+        target.losses(documents.take([0]) if on_cpu else documents)  # the first call takes longer, on a GPU of any size
+        if on_cpu:  # on a GPU, a few examples take as long as many
             few = documents.take(range(min(GLANCED, len(documents))))
             about = _seconds(lambda: target.losses(few)) * documents.lengths.mean() / few.lengths.sum()
             check(_costs_of_lm(about / 2, about / 2), _costs_of_lm(TUNE * about, about))

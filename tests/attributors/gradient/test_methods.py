@@ -192,6 +192,24 @@ def test_what_was_learnt_of_one_lm_is_not_asked_with_another(name: str, own: dic
     assert before.fingerprint == index.manifest["attributor"]
 
 
+@pytest.mark.parametrize("name", ["ekfac", "influence"])
+def test_an_index_whose_state_names_no_lm_is_refused_once_the_lm_changed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, train = tiny_lm(tmp_path / "own", max_position_embeddings=4096), make_corpus(8)
+    settings = {"lm": lm, "device": "cpu", "precision": "float32", "store": "none"}
+    settings |= {"modules": ["*.0.mlp.up_proj"], "damping": 10.0} if name == "influence" else {}
+    with monkeypatch.context() as earlier:
+        packed = lambda arrays: pack_arrays({key: array for key, array in arrays.items() if key != READER})  # noqa: E731
+        earlier.setattr("airrep.attributors.gradient.store.pack_arrays", packed)
+        index = airrep.build_index(train, tmp_path / "index", name, settings=settings)
+    assert READER not in unpack_arrays((index.path / "state" / STATE).read_bytes())
+    assert airrep.build_index(train, index.path, name, settings=settings).fingerprint == index.fingerprint
+    tiny_lm(tmp_path / "own", seed=1, max_position_embeddings=4096)
+    with pytest.raises(airrep.errors.ArtifactError, match="another attributor"):
+        airrep.build_index(train, index.path, name, settings=settings)
+
+
 def test_checkpoints_are_summed_by_learning_rate(lm: str, tmp_path: Path) -> None:
     train = make_corpus(16)
     tuning = FineTuneSettings(epochs=2, batch_examples=4, learning_rate=1e-2, schedule="linear")
@@ -210,6 +228,12 @@ def test_checkpoints_are_summed_by_learning_rate(lm: str, tmp_path: Path) -> Non
     last, final = make("tracin", folder).encode_train(train), found[:, found.shape[1] // 2 :]
     np.testing.assert_allclose(cosine(final), last @ last.T, atol=1e-5)
     airrep.check_attributor(lambda: make("trak", folder, checkpoints="all"))
+    settings = {"lm": folder, "rank": 3, "checkpoints": "all"}
+    index = airrep.build_index(train, tmp_path / "index", "trak", settings=settings)
+    moved = warm.path.rename(tmp_path / "moved")
+    with pytest.raises(ConfigError, match="--set lm=FOLDER"):
+        airrep.Index(index.path).top(train, k=1)
+    moved.rename(warm.path)
     with pytest.raises(ConfigError, match=r"has no checkpoints.*airrep warmup"):
         make("tracin", lm, checkpoints="all").encode_train(train)
 

@@ -306,6 +306,11 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
         key, known = (arrays[name].tobytes().hex() if name in arrays else "" for name in (KEY, READER))
         return key if known in ("", self.reader) else json_digest([key, self.reader])
 
+    @property
+    def knows_reader(self) -> bool:
+        """Whether :attr:`learnt_key` tells if the LM has changed, which older arrays cannot."""
+        return READER in self._fitted()
+
     def save_state(self, folder: Path) -> None:
         (folder / STATE).write_bytes(pack_arrays(self._fitted()))
 
