@@ -349,7 +349,7 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
     Path("other.jsonl").write_text('{"id": "e1", "prompt": "another", "response": "thing"}\n')
     for data, listed, said in (
         ("other.jsonl", "train.jsonl", 'other.jsonl:1: the example "e1" has another prompt or response'),
-        ("train.jsonl", "queries.jsonl", "train.jsonl: lacks 4 of the 4 examples in queries.jsonl"),
+        ("train.jsonl", "queries.jsonl", "train.jsonl: lacks 4 of the 4 ids in queries.jsonl"),
         ("lost.jsonl", "train.jsonl", "lost.jsonl: no such file"),
         ("train.jsonl", "index", "index: is a directory that airrep wrote"),
     ):
