@@ -240,9 +240,9 @@ def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
         taken.append(str(path))
         return sizes(path, *given, **named)
 
-    def parsed(folder: Path) -> Any:
+    def parsed(folder: Path, kind: str | None) -> Any:
         read[0] += 1
-        return parse(folder)
+        return parse(folder, kind)
 
     old = index.shards[3].folder.name
     monkeypatch.setattr(artifacts, "_parse_manifest", parsed)

@@ -224,7 +224,7 @@ def test_bad_requests_are_one_line(world, tmp_path):
     for m in (4, 5, 8):
         with pytest.raises(ConfigError, match=f"folds=5: {m} subsets are too few"):
             fit_datamodels(linear_world(n=8, q=3, m=m)[0], tmp_path / "dm")
-    with pytest.raises(ConfigError, match=r"^L: has 2 instances, .* such as L#0$"):
+    with pytest.raises(ConfigError, match=r"^L: these labels have 2 instances.*: L#0$"):
         the_only([instance, instance], "L")
     altered = Path(world[2].path) / "weights.npy"
     content = altered.read_bytes()
