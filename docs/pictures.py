@@ -1,4 +1,4 @@
-"""Take the pictures of the page's marked words and of its map: light, dark and on a phone.
+"""Take pictures of the page's marked words, its map, and the notebook widget: light, dark and on a phone.
 
 Usage: python docs/pictures.py INDEX     with the index that `airrep demo` makes
 
@@ -7,10 +7,12 @@ needs chromium and what the tests need.
 """
 
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from explorer.test_notebook import jupyterlab
 from worlds.browser import browser_page, served
 
 import airrep
@@ -44,3 +46,19 @@ if __name__ == "__main__":
                 page.wait_for_selector(".map-labels span")
                 page.locator("canvas.map").scroll_into_view_if_needed()
                 page.screenshot(path=FIGURES / f"map-{name}.png")
+    for name in LOOKS:
+        theme = "JupyterLab Dark" if name == "dark" else "JupyterLab Light"
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "index").symlink_to(Path(sys.argv[1]).resolve())
+            with jupyterlab(Path(folder), theme) as address, browser_page(**LOOKS["light"]) as page:
+                page.set_default_timeout(120_000)
+                page.goto(address)
+                page.locator(".jp-Cell .cm-content").first.click()
+                page.keyboard.press("Control+Enter")
+                page.locator(".airrep [data-field='Prompt']").fill(PROMPT)
+                page.fill(".airrep [data-field='Response']", RESPONSE)
+                page.click(".airrep button.main")
+                page.wait_for_selector(".airrep .hit")
+                if name == "phone":  # a window that narrow; JupyterLab keeps some of it for its bars
+                    page.set_viewport_size({"width": 520, "height": 1100})
+                page.screenshot(path=FIGURES / f"widget-{name}.png")
