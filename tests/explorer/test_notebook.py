@@ -131,7 +131,7 @@ def test_a_question_in_jupyterlab(index: airrep.Index, tmp_path: Path) -> None:
     with jupyterlab(tmp_path) as address, playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 1000})
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(180_000)  # a kernel starts first
         page.goto(address)
         page.locator(".jp-Cell .cm-content").first.click()
         page.keyboard.press("Control+Enter")

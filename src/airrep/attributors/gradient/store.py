@@ -308,7 +308,7 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
 
     @property
     def knows_reader(self) -> bool:
-        """Whether :attr:`learnt_key` tells if the LM has changed, which older arrays cannot."""
+        """True if :attr:`learnt_key` changes with the LM; False for arrays of earlier versions."""
         return READER in self._fitted()
 
     def save_state(self, folder: Path) -> None:
