@@ -255,6 +255,9 @@ class ByQueries:
         return "queries" if self.lm is None else "queries and an --lm"
 
 
+PARTIAL_HELP = "With --labels: accept unfinished labels. With --count: finish without the fine-tunes that failed."
+
+
 @app.command("evaluate")
 def evaluate_command(
     ctx: typer.Context,
@@ -265,9 +268,7 @@ def evaluate_command(
     indexes: Annotated[list[str] | None, INDEXES] = None,
     *,
     training: options.TrainingOption = None,
-    partial: Annotated[
-        bool, "With --labels: accept unfinished labels. With --count: finish without the fine-tunes that failed."
-    ] = False,
+    partial: Annotated[bool, PARTIAL_HELP] = False,
     settings: SettingsOption,
 ) -> None:
     """Measure how good indexes are: by real fine-tunes, or by how often top examples have the class of the query.
@@ -278,10 +279,7 @@ def evaluate_command(
 
     For labels of `airrep sample --removals`, the value is the rank correlation of the scores with the effects of
     leaving examples out. Labels with two or more seeds also give the noise ceiling: the value that a perfect predictor
-    would reach.
-
-    --why checks the labels and the scores, to find out why the rank correlation is low. docs/diagnosis.md explains each
-    check.
+    would reach. --why checks the labels and the scores, to say why the rank correlation is low (docs/diagnosis.md).
 
     --queries: how often does the top training example have the same label as the query (or the same value of the field
     --by)? Copies of the query itself do not count. All indexes must hold the same data.

@@ -193,6 +193,12 @@ class GivenLabels:
         return adapt(chosen.channels, learn, judge, out, lineage=label_lineage(*parts), tell=note)
 
 
+JUDGED_HELP = (
+    "Queries to judge on. Default: random rows of DATA. With --labels: the files that the labels were made from; "
+    f"may be repeated. {options.DATA_HELP}"
+)
+
+
 @app.command("adapt")
 def adapt_command(
     ctx: typer.Context,
@@ -201,11 +207,7 @@ def adapt_command(
     reading: options.ReadingOptions,
     given: GivenLabels,
     lm: Annotated[str | None, options.LM_HELP] = None,
-    queries: Annotated[
-        list[str] | None,
-        "Queries to judge on. Default: random rows of DATA. With --labels: the files that the labels were made from; "
-        f"may be repeated. {options.DATA_HELP}",
-    ] = None,
+    queries: Annotated[list[str] | None, JUDGED_HELP] = None,
     budget: Annotated[str, "Time limit, such as 2h or 90m."] = "2h",
     workers: options.WorkersOption = None,
     start: Annotated[str, Setting(options.START_HELP)] = "default",
@@ -233,9 +235,7 @@ def adapt_command(
     from airrep.cli.show.evaluations import next_of_adapted, print_adapted
 
     if given.labels and dry_run:
-        raise ConfigError(
-            "adapt: --dry-run measures the time of fine-tunes, but --labels runs none. Leave out one of the two."
-        )
+        raise ConfigError("adapt: --dry-run measures fine-tunes, but --labels runs none. Leave out one of the two.")
     tracker, asked = options.tracker(ctx, None if dry_run else track), queries or []
     if given.labels:
         made = given.learn(reading, [data, *asked], lm, out)
@@ -244,9 +244,7 @@ def adapt_command(
             what = "no --lm to fine-tune is given" if lm is None else "--held-out and --recipe work only with --labels"
             raise ConfigError(f"adapt: {what}. Give --lm alone, or --labels with --held-out.")
         if len(asked) > 1:
-            raise ConfigError(
-                f"adapt: takes only one --queries unless --labels is given, but {len(asked)} are given. Join the files."
-            )
+            raise ConfigError(f"adapt: without --labels, give one --queries, not {len(asked)}. Join the files.")
         from airrep.planning.budget import parse_duration
 
         tell = typer.echo if dry_run else note
