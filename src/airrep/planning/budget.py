@@ -205,7 +205,7 @@ def choose(hand: AtHand) -> LearnPlan:
 def check_affordable(hand: AtHand, likely: Costs) -> None:
     """Raise ConfigError if not even the smallest plan fits; the costs at hand are the least possible ones.
 
-    *likely* costs tell how much time is needed.
+    *likely* costs say how much time is needed.
     """
     if _weighing(hand._replace(examples=LEAST_EXAMPLES), False) is None:
         raise _too_short(hand._replace(costs=likely))
