@@ -155,6 +155,25 @@ def test_a_map_has_no_barrier(size: dict[str, int], address: str) -> None:
 
 
 @needs_chromium
+def test_names_at_the_edge_move_inwards(address: str) -> None:
+    with browser_page(viewport={"width": 320, "height": 900}) as page:
+        page.goto(address)
+        page.click("text=see all of them on a map")
+        page.wait_for_selector(".map-labels span")
+        largest = page.locator(".map-labels span", has_text="1. ")
+        page.focus("canvas.map")
+        for _ in range(20):
+            if not largest.count():
+                break
+            stage, label = page.locator(".map-stage").bounding_box(), largest.bounding_box()
+            assert label["x"] >= stage["x"] - 1
+            seen = label["x"] - stage["x"]
+            page.keyboard.press("ArrowRight")
+            page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        assert seen < 12  # it stayed until its middle had left, the whole name beside the edge
+
+
+@needs_chromium
 def test_an_index_without_vectors_says_so(tmp_path: Path) -> None:
     with served(Explorer(airrep.build_index(topics(4), tmp_path / "index", "tfidf"))) as place:
         with browser_page(1) as page:

@@ -27,7 +27,7 @@ def browser_page(refused: int = 0, **looks: Any) -> Iterator[Any]:
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(**looks)
-        page.set_default_timeout(8000)
+        page.set_default_timeout(60_000)  # a busy machine draws slowly
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
         yield page

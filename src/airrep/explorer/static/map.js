@@ -80,7 +80,8 @@ function gridOf(places) {
   return { starts, order };
 }
 
-const axis = (value) => Math.min(CELLS - 1, Math.max(0, Math.floor((value + 1.25) / 2.5 * CELLS)));
+const clamp = (value, least, most) => Math.min(most, Math.max(least, value));
+const axis = (value) => clamp(Math.floor((value + 1.25) / 2.5 * CELLS), 0, CELLS - 1);
 const cellOf = (x, y) => axis(y) * CELLS + axis(x);
 
 const rgb = (text) => [1, 3, 5].map((place) => parseInt(text.slice(place, place + 2), 16));
@@ -175,16 +176,15 @@ function paint() {
 const toScreen = (x, y) => [drawn.canvas.clientWidth / 2 + (x - drawn.view.x) * unit(), drawn.canvas.clientHeight / 2 - (y - drawn.view.y) * unit()];
 const toMap = (left, top) => [drawn.view.x + (left - drawn.canvas.clientWidth / 2) / unit(), drawn.view.y - (top - drawn.canvas.clientHeight / 2) / unit()];
 
-// Names of clusters where they lie, the largest first; none over another.
+// Names of clusters where they lie, moved inwards from the edges so that a narrow window shows them too; the largest first, none over another.
 function nameValues() {
-  const { labels, points, canvas } = drawn, taken = [];
-  if (NUMBERS.has(points.color)) return fill(labels);
-  const shown = points.names.slice(0, 24);
+  const { labels, points, canvas } = drawn, taken = [], [w, v] = [canvas.clientWidth, canvas.clientHeight];
   fill(labels);
-  for (const one of shown) {
-    const [left, top] = toScreen(one.x, one.y), half = 4 + 3.4 * Math.min(one.name.length, 40);
-    const free = left > half && left < canvas.clientWidth - half && top > 12 && top < canvas.clientHeight - 12
-      && taken.every(([x, y, other]) => Math.abs(y - top) > 22 || Math.abs(x - left) > half + other);
+  if (NUMBERS.has(points.color)) return;
+  for (const one of points.names.slice(0, 24)) {
+    const [x, y] = toScreen(one.x, one.y), half = 4 + 3.4 * Math.min(one.name.length, 40);
+    const left = clamp(x, half, w - half), top = clamp(y, 12, v - 12);
+    const free = x > 0 && x < w && y > 0 && y < v && taken.every(([near, beside, other]) => Math.abs(beside - top) > 22 || Math.abs(near - left) > half + other);
     if (!free) continue;
     taken.push([left, top, half]);
     const label = h("span", null, one.name.slice(0, 40));
