@@ -346,7 +346,7 @@ def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
         ([{"method": "tfidf", "pool": "ngram-lm"}], "needs counts of n-grams, but tfidf has none"),
         (
             [{"method": "tfidf", "pool": "diminishing"}],
-            "channel .*tfidf: pool 'diminishing'.*needs dense",
+            "channel .*tfidf: pool 'diminishing' works only with dense",
         ),
     ],
 )
