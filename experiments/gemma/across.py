@@ -2,8 +2,8 @@
 
 Usage: python experiments/gemma/across.py   in the folder of the repository
 
-LDS x 100 of rows of `smollm2/results` and of `results/tasks-words` against the losses of Gemma, then of SmolLM2, on the
-subsets of tasks that Gemma was fine-tuned on; then, on Gemma, minus text by Gemma's own tokens, paired.
+LDS x 100 of rows of `results` and of `smollm2/results` against the losses of Gemma, then of SmolLM2, on the subsets of
+tasks that Gemma was fine-tuned on; then, on Gemma, minus text by Gemma's own tokens, paired.
 """
 
 from pathlib import Path
@@ -20,18 +20,26 @@ OF_SMOLLM2 = {
     "tasks-warmed-channels": ["LoGra-after", "Channels-warmed"],
     "tasks-whole-gradients": ["EK-FAC", "Channels-EK-FAC"],
 }
+OF_GEMMA = {
+    "tasks-words": ["Text", "N-grams"],
+    "tasks-lm": ["LM", "LoGra"],
+    "tasks-lm-warm": ["LM-warm"],
+    "tasks-lm-whole": ["LM-whole", "EK-FAC-0.75", "EK-FAC"],
+}
 JUDGED = "tasks-real/0"
 
 
 def main() -> None:
     """Print a line for each row."""
-    own, of_gemma = read(HERE / "results" / "tasks-words", ["Text", "N-grams"])
+    rows: dict[str, np.ndarray] = {}
+    for run, names in OF_GEMMA.items():
+        found, of_gemma = read(HERE / "results" / run, names)
+        rows |= {f"{name}, Gemma's": scores for name, scores in found.items()}
     done = ~np.isnan(of_gemma).any(axis=0)
-    rows = {f"{name}, Gemma's tokens": scores for name, scores in own.items()}
     for run, names in OF_SMOLLM2.items():
         found, of_smollm2 = read(HERE.parent / "smollm2" / "results" / run, names)
         rows |= found
-    text = rows["Text, Gemma's tokens"][:, done]
+    text = rows["Text, Gemma's"][:, done]
     shared = float(np.nanmean(airrep.metrics.spearman(of_gemma[:, done], of_smollm2[:, done])))
     print(f"{done.sum()} subsets; losses of both models correlate by {100 * shared:.1f}")
     for name, scores in rows.items():
