@@ -42,7 +42,7 @@ class EvaluationOptions:
             "that one is shown.",
         ),
     ] = None
-    tag: Annotated[list[str] | None, "A tag that reports show, as key=value, such as role=tasks; may be repeated."] = (
+    tag: Annotated[list[str] | None, "Keep a note key=value, such as role=tasks, in the results; may be repeated."] = (
         None
     )
     replace: ReplaceOption = False

@@ -38,7 +38,7 @@ from airrep.corpus.table import (
     take,
     with_all_columns,
 )
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 from airrep.runtime.metering import OnProgress, OnRead, teller
 from airrep.sparse import distinct
 
@@ -320,7 +320,7 @@ class Corpus(Sequence[Example]):
         return hash(self.fingerprint)
 
     def __repr__(self) -> str:
-        return f"Corpus({len(self):,} examples)"
+        return f"Corpus({many(len(self), 'example')})"
 
 
 def _example(key: str, prompt: str, response: str, *rest: str | None) -> Example:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 
 from airrep.arrays import Features, Mask, Rows, whole_number
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 from airrep.scoring.columns import ByColumn, Postings, SparseMatrix, select_columns
 from airrep.scoring.devices import CPU, Device
 from airrep.sparse import SparseRows, distinct
@@ -331,7 +331,7 @@ def check_count(what: str, count: int, kept: int) -> None:
     if not kept:
         raise ConfigError(f"{what} is {count}, but no example matches the filter. Choose another filter.")
     if count > kept:
-        raise ConfigError(f"{what} is {count}, but there are {kept} examples to choose from. Ask for at most {kept}.")
+        raise ConfigError(f"{what} is {count}, but only {many(kept, 'example')} can be chosen. Ask for at most {kept}.")
 
 
 def at_most(what: str, count: Any, kept: int) -> int:
