@@ -105,7 +105,7 @@ def as_examples(
     checked = []
     for number, example in enumerate(found):
         try:
-            checked.append(plain_example(asked(example)))
+            checked.append(plain_example(asked(example) if example.chat else example))
         except DataError as error:
             raise DataError(f"{where if is_one(queries) else f'{where}[{number}]'}: {error}") from None
     return tuple(checked)
