@@ -884,6 +884,54 @@ def test_records_of_queries_are_read_as_the_trainer_that_the_index_was_read_with
     assert airrep.build_index(rows, tmp_path / "plain", "tfidf").top(rows[:1], k=1)[0].query.prompt == "Add.\n\n0 0"
 
 
+@pytest.mark.parametrize("form", ["joined", "alpaca", "mixed", "messages"])
+def test_typed_queries_are_read_in_the_form_of_all_training_rows(tmp_path: Path, form: str) -> None:
+    texts = [(f"Add {number} and {number}.", f"{2 * number}") for number in range(6)]
+    rows = [{"prompt": asked, "completion": said} for asked, said in texts]
+    if form == "alpaca":
+        inputs = {4: "4 4", 5: "5 5"}
+        rows = [
+            {"instruction": asked, "input": inputs.get(n, ""), "output": said} for n, (asked, said) in enumerate(texts)
+        ]
+    talks = [[{"role": "user", "content": asked}, {"role": "assistant", "content": said}] for asked, said in texts]
+    if form in ("mixed", "messages"):
+        rows = [{"messages": talk} for talk in talks[: 1 if form == "mixed" else 6]] + rows[
+            : 5 if form == "mixed" else 0
+        ]
+    trainer = "axolotl" if form == "alpaca" else None
+    index = airrep.build_index(airrep.Corpus.from_records(rows, trained_with=trainer), tmp_path / "i", "tfidf")
+    stored = list(index.examples(np.arange(6)))
+    typed = [airrep.Example(one.prompt, one.response) for one in stored]
+    records = [{"prompt": one.prompt, "response": one.response} for one in stored]
+    for ways in (typed, airrep.Corpus.from_examples(typed), records):
+        found = [one.chat for one in index.question(ways).queries]
+        if form in ("joined", "alpaca"):
+            assert found == [one.chat for one in stored]
+            assert (found[0] or {})["form"] == "joined"
+        else:
+            assert found == [None] * 6
+    assert [one.chat for one in index.question(typed[:1], "wrong").better or ()] == [
+        stored[0].chat if form in ("joined", "alpaca") else None
+    ]
+    (talk,) = index.question(airrep.Corpus.from_records([{"messages": talks[0]}])).queries  # messages stay messages
+    assert "form" not in (talk.chat or {})
+
+
+def test_a_query_as_a_training_example_is_read_as_the_trainer_reads_rows(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    rows = [{"messages": [{"role": "user", "content": f"a{n}"}, talk[1]]} for n in range(3)] + [{"text": "b"}]
+    index = airrep.build_index(airrep.Corpus.from_records(rows, trained_with="trl"), tmp_path / "i", "tfidf")
+    for row in range(4):
+        stored = index.example(row)
+        (query,) = index.question(stored).queries
+        assert "learn" not in (query.chat or {})
+        assert index.as_trained(query) == stored
+    typed = index.as_trained(airrep.Example("a", "b"))
+    assert typed.chat == {"messages": talk, "learn": "all"}
+    joined = airrep.Example("a", "b", chat={"form": "joined"})
+    assert index.as_trained(joined) == joined
+
+
 def test_an_index_of_an_earlier_version_is_told_to_be_built_again(index: airrep.Index) -> None:
     manifest = read_manifest(index.path)
     earlier = {**manifest, "layout": "dense", "dimension": 32}

@@ -56,7 +56,9 @@ class Trainer(NamedTuple):
 
     def of_messages(self, pair: Pair) -> Pair:
         """Mark all messages of a pair as learnt if the trainer learns whole conversations."""
-        return pair if not self.whole else pair._replace(chat={**chat_of_pair(pair), "learn": "all"})
+        if not self.whole or "form" in (chat := chat_of_pair(pair)):
+            return pair
+        return pair._replace(chat={**chat, "learn": "all"})
 
     def marked(self, pair: Pair) -> Pair:
         """Mark a pair with a chat template as learnt in its words only, if the trainer does so (``bare``)."""

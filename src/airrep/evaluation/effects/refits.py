@@ -18,6 +18,7 @@ from airrep.evaluation.given import IndexesLike, TrainingPool, cost_of, named_in
 from airrep.evaluation.result import Evaluation, Row, as_json, check_names
 from airrep.evaluation.select import LmLike, OnTask, kept_answers
 from airrep.evaluation.statistics.means import Difference, Estimate, Interval, TaskResamples
+from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.labels.farm import label
 from airrep.labels.fine_tuner import Learner, load_first, rendering_of
@@ -294,7 +295,7 @@ class Drop(EffectStudy):
 
     def _top(self, index: Index, pool: TrainingPool) -> np.ndarray:
         """Return the places in the pool of each query's top examples, best first, ``(q, k)``."""
-        found = top_k(index.ask(self.queries), max(self.counts), keep=pool.keep).rows
+        found = top_k(index.ask(Question(self.queries)), max(self.counts), keep=pool.keep).rows
         places: np.ndarray = np.searchsorted(self._rows, pool.rows_in(self._pools[0], found))
         return places
 
