@@ -1,7 +1,8 @@
 """Evaluation items that the training data contain, or nearly contain."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
@@ -14,6 +15,7 @@ from airrep.arrays import ALIKE, Mask
 from airrep.attributors.base import count_rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
+from airrep.corpus.schemas.conversations import SYSTEM, folded
 from airrep.errors import ConfigError
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
@@ -23,6 +25,8 @@ from airrep.runtime.settings import Settings
 
 SHORTEST = 4
 """Fewest words of a text that is looked for: shorter texts stand in many examples by chance."""
+FEW_ITEMS = 4
+"""Stretches of words that more items than this and over half of all items have are instructions, not content."""
 
 
 class Seen(NamedTuple):
@@ -280,6 +284,8 @@ def audit(
     so do the parts of a record.) By meaning: the greatest cosine of embeddings, if the index has a sentence encoder;
     texts that are mostly unknown to the encoder are left out. All training examples are compared.
 
+    An item's system prompt and tools do not count, nor do stretches that most of at least 5 items share.
+
     Args:
         index: the index of the training data; or its path.
         items: evaluation items, with their reference answers.
@@ -335,9 +341,12 @@ class _Looking:
         progress: OnProgress | None,
     ) -> None:
         self._index, self._count, self._settings = index, len(items), settings
+        texts = _own_texts(items, settings.order)
         # A prompt alone must be long enough: many items share short prompts, such as "Is it true?".
-        prompts = [item.prompt if len(words_of(item.prompt)) >= settings.order else "" for item in items]
-        self._all = Containment([*map(_whole, items), *prompts], settings.order)
+        # A short question counts with its system prompt, which is a template if many examples have it.
+        both = [(prompt, item.prompt) for (prompt, _), item in zip(texts, items, strict=True)]
+        prompts = [next((one for one in two if len(words_of(one)) >= settings.order), "") for two in both]
+        self._all = Containment([*map("\n".join, texts), *prompts], settings.order)
         count = int(keep.sum())
         on_rows, keys = count_rows(count, progress, stage="comparing"), RecordKeys()
         for row, example in kept_examples(index, keep):
@@ -389,3 +398,26 @@ class _Looking:
 
 def _whole(example: Example) -> str:
     return f"{example.prompt}\n{example.response}"
+
+
+def _own_texts(items: Sequence[Example], order: int) -> list[tuple[str, str]]:
+    """Return prompt and response of each item, without system prompt, tools and stretches that most items share."""
+    texts = [(folded(item.prompt).removeprefix(SYSTEM), item.response) for item in items]
+    different = {tuple(words_of("\n".join(text))) for text in texts}
+    counts = Counter(ngram for words in different for ngram in set(ngrams_of(words, order)))
+    shared = {ngram for ngram, count in counts.items() if count > max(FEW_ITEMS, len(different) / 2)}
+    return [(_without(prompt, shared, order), _without(said, shared, order)) for prompt, said in texts]
+
+
+def _without(text: str, shared: Collection[str], order: int) -> str:
+    """Return a text without the stretches of *order* words in *shared*, but for parts between spaces that go on."""
+    pieces = re.findall(r"\s*\S+", text) if shared else [text]
+    words = [words_of(piece) for piece in pieces]
+    ngrams = enumerate(ngrams_of([word for own in words for word in own], order))
+    gone = {start + step for start, ngram in ngrams if ngram in shared for step in range(order)}
+    kept, place, left_out = list[str](), 0, False
+    for piece, own in zip(pieces, words, strict=True):
+        left_out = gone.issuperset(range(place, place + len(own))) if own else left_out
+        kept += [] if left_out else [piece]
+        place += len(own)
+    return "".join(kept)
