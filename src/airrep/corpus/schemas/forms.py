@@ -90,12 +90,12 @@ _TELLING = {
 }
 """Fields that look like a turn, an answer, a system prompt or a context; the form's name lists the ones that were not
 read."""
-_ANSWERS = re.compile(
+_ANSWER = (
     r"(.*[_ -])?(answer|solution|response|output|completion|generation|attempt|reasoning|rationale|think(ing)?|thought|"
-    r"explanation|trajectory|trajectorie|trace|cot|chosen|rejected)s?([_ -](content|messages|text))?[_ -]?\d*",
-    re.IGNORECASE,
+    r"explanation|trajector(y|ie)|trace|cot|chosen|rejected)s?([_ -](content|messages|text))?[_ -]?\d*"
 )
 """Names of fields that look like an answer unless they hold a number, such as ``deepseek_attempt``."""
+_names_answer = lru_cache(1024)(re.compile(_ANSWER, re.IGNORECASE).fullmatch)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _COLUMNS = ("{}", "option_{}", "option{}", "option {}", "choice_{}", "choice{}", "op{}")
 """Names of columns that hold one option of a multiple-choice question each, as in MMLU, MedMCQA and COPA."""
@@ -219,18 +219,13 @@ def _avoided(rest: dict[str, Any], form: str) -> str:
 
 def _left_out(rest: Mapping[str, Any]) -> str:
     """List the telling fields that were not read, as a note in parentheses."""
-    found = [name for name, value in rest.items() if _looks_like(name, value) and not _is_empty(value)]
+    found = [
+        name
+        for name, value in rest.items()
+        if (name in _TELLING or (_names_answer(str(name)) and not isinstance(value, int | float | np.number)))
+        and not _is_empty(value)
+    ]
     return f" ({', '.join(found)}: not read)" if found else ""
-
-
-def _looks_like(name: str, value: object) -> bool:
-    """Return True for a field that looks like a turn, an answer, a system prompt or a context."""
-    return name in _TELLING or (not isinstance(value, int | float | np.number) and _names_answer(name))
-
-
-@lru_cache(1024)
-def _names_answer(name: str) -> bool:
-    return _ANSWERS.fullmatch(str(name)) is not None
 
 
 def _is_empty(value: object) -> bool:
