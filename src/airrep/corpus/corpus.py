@@ -123,8 +123,8 @@ class Example:
                 f'example "{self.id}": is a preference pair with a span, but a span must lie in a single response. '
                 "Remove the span, or ask about one of the two responses."
             )
-        chosen, rejected = sides(self.response, self.chat or {})
-        parts = [replace(self, response=said, chat=chat) for said, chat in filter(None, (chosen, rejected))]
+        found = filter(None, sides(self.prompt, self.response, self.chat or {}))
+        parts = [replace(self, prompt=prompt, response=said, chat=chat) for prompt, said, chat in found]
         return parts[0], parts[1]
 
     def to_dict(self) -> dict[str, Any]:
