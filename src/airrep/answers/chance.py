@@ -112,7 +112,9 @@ def _nearest(rows: Rows, shares: np.ndarray, values: np.ndarray, spread: Spread)
 
 def _own_scores(index: Index, question: Question, asked: Asked) -> np.ndarray:
     """Score a copy of each answer, as a training example: for the answer, and then for the better one, ``(e,)``."""
-    attributor, answers = index.attributor, [index.as_trained(one.whole) for one in question.queries]
+    attributor, answers = index.attributor, [one.whole for one in question.queries]
+    if index.asking:  # some trainers learn more of a row than its answer
+        answers = list(map(index.as_trained, answers))
     copies = asked.over(InMemory.of(attributor, answers), attributor.name)
     own = np.concatenate([scores for _, scores in stream_scores(copies)], axis=1)
     every = np.arange(len(own))
