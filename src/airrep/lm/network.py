@@ -134,6 +134,8 @@ Refer: TypeAlias = Callable[[Documents], Float64[np.ndarray, "n 2"]]
 IDLE = "airrep_idle"
 """Attribute of a model: names of linear maps that it never calls, since it multiplies with their weights itself."""
 
+WHOLE = "airrep_whole"
+"""Attribute of a model: True if its logits cannot be computed from the last hidden states of its base."""
 LOGITS = 2**22
 """Most logits that are held at a time: 16 MiB, and as much for each step of their gradient."""
 
@@ -183,6 +185,7 @@ def token_values(model: Any, batch: PackedDocuments, of: OfLogits) -> tuple[Floa
     head = (module for name, module in model.named_modules() if name.partition(".")[0] != prefix)
     if (
         base is model
+        or getattr(model, WHOLE, False)
         or any(module._forward_hooks for module in head)
         or not (reads_packed(model) and _keeps_few(model))
     ):
@@ -192,15 +195,26 @@ def token_values(model: Any, batch: PackedDocuments, of: OfLogits) -> tuple[Floa
 
     def part(rows: Float[Tensor, "n h"], targets: Int64[Tensor, " n"]) -> tuple[Tensor, ...]:
         alone, ran = copy.copy(model), copy.copy(base)  # copies, since other threads may use the model
-        ran.__dict__["forward"] = lambda *_, **__: replace(found, last_hidden_state=rows[None])
+        called = list[bool]()
+
+        def given(*_: Any, **__: Any) -> Any:
+            called.append(True)
+            return replace(found, last_hidden_state=rows[None])
+
+        ran.__dict__["forward"] = given
         alone.__dict__["_modules"] = {**model._modules, prefix: ran}
         logits = _run(alone, input_ids=batch.ids[:, : len(rows)], use_cache=False).logits[0]
+        if not called:  # but a part of the base
+            raise ConfigError(f"lm {model.name_or_path}: a {type(model).__name__} does not call its base")
         return of(logits.to(torch.promote_types(logits.dtype, torch.float32)), targets)
 
     step = max(1, LOGITS // model.get_input_embeddings().weight.shape[0])
-    values: tuple[Tensor, ...] = _Parts.apply(  # type: ignore[no-untyped-call]
-        found.last_hidden_state[0][batch.predictors], batch.targets, part, step
-    )
+    rows = found.last_hidden_state[0][batch.predictors]
+    try:
+        values: tuple[Tensor, ...] = _Parts.apply(rows, batch.targets, part, step)  # type: ignore[no-untyped-call]
+    except ConfigError:
+        setattr(model, WHOLE, True)
+        return of(token_logits(model, batch), batch.targets)
     return values
 
 
