@@ -146,6 +146,11 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".:")[:300] or type(error).__name__
 
 
+def many(count: int, one: str, several: str = "") -> str:
+    """Return a number with its noun: "1 example", "2,000 examples"; *several* is a plural that does not end in -s."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+
+
 def near(name: object, known: Iterable[str], otherwise: str = "Choose one.") -> str:
     """Return "Did you mean ...?" with the *known* name that is similar to an unknown one, or *otherwise*."""
     return _meant(name, {one: one for one in known}, otherwise)

@@ -355,7 +355,7 @@ def test_select_writes_a_training_file_with_reasons(world: Run) -> None:
     ran = world("select", "runs/index", "queries.jsonl", "--count", "5", "--out", "picked.jsonl")
     assert (ran.status, "picked.jsonl: exists already; nothing is overwritten" in ran.err) == (1, True)
     ran = world("select", "runs/index", "queries.jsonl", "--count", "31", "--out", "more.jsonl")
-    assert (ran.status, "there are 30 examples to choose from" in ran.err) == (1, True)
+    assert (ran.status, "only 30 examples can be chosen" in ran.err) == (1, True)
     assert not Path("more.jsonl").exists()
 
 
@@ -388,8 +388,8 @@ def test_append_delete_compact_show(world: Run) -> None:
     assert "9 examples added, 39 in all" in world("append", "runs/index", write("m.jsonl", make_corpus(9, "m"))).err
     assert "0 examples added (all 9 were there already), 39 in all" in world("append", "runs/index", "m.jsonl").err
     assert "13 examples deleted, 26 left" in world("delete", "runs/index", "--where", 'label == "label 0"').err
-    assert "1 examples deleted, 25 left" in world("delete", "runs/index", "--id", "e1").err
-    assert "25 examples in 1 shards" in world("delete", "runs/index", "--compact").err
+    assert "1 example deleted, 25 left" in world("delete", "runs/index", "--id", "e1").err
+    assert "25 examples in 1 shard" in world("delete", "runs/index", "--compact").err
     shown = world("show", "runs/index", "--verify")
     assert re.search(r"rows +25\n", shown.out)
     assert "files have the checksums in the manifest" in shown.err
@@ -724,7 +724,7 @@ def test_append_reads_as_the_index_was_read(run: Run) -> None:
     assert "i: its data were read with --response-field chat --turns all, so your data are read with" in ran.err
     assert "4 examples added, 12 in all" in ran.err
     ran = run("append", "i", "others.jsonl", "--turns", "last", "--response-field", "chat")
-    assert "1 examples added, 13 in all" in ran.err
+    assert "1 example added, 13 in all" in ran.err
     assert "data were read with" not in ran.err
     write("queries.jsonl", make_corpus(1, "q"))
     picked = run("select", "i", "queries.jsonl", "--count", "2", "--out", "s.jsonl").err
@@ -753,7 +753,7 @@ def test_append_to_an_index_of_before_reads_as_asked(run: Run, monkeypatch: pyte
     assert "reading" not in json.loads(Path("i/manifest.json").read_text())
     Path("more.jsonl").write_text(_chats(4, 1))
     assert "no prompt and response" in run("append", "i", "more.jsonl").err
-    assert "1 examples added" in run("append", "i", "more.jsonl", "--response-field", "chat").err
+    assert "1 example added" in run("append", "i", "more.jsonl", "--response-field", "chat").err
     write("plain.jsonl", make_corpus(3))
     assert run("index", "plain.jsonl", "--out", "plain", "--method", "tfidf").status == 0
     assert "reading" not in json.loads(Path("plain/manifest.json").read_text())

@@ -167,7 +167,7 @@ def test_mix_writes_configurations(run: Run) -> None:
     assert "interleave_probs" in Path("lf.yaml").read_text()
     assert "exists already" in run("mix", "index", "queries.jsonl", "--write", "yaml=a/mix.yaml").err
     assert "95 % interval" in run("mix", "index", "queries.jsonl", "--by", "label").out
-    told = "examples have no field 'source': they are left out."
+    told = "Left out: 10 examples without the field 'source'."
     assert told in " ".join(run("mix", "index", "queries.jsonl").out.split())
     only = ("--where", "source == 'forum' or source == 'books'")
     assert "left out" not in run("mix", "index", "queries.jsonl", *only).out
@@ -231,7 +231,7 @@ def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
     names = json.dumps({f"group {number}": [number % 30] for number in range(1000)})
     Path("groups.json").write_text(names)
     ran = run("group", "index", "queries.jsonl", "--by", "groups.json", "--wide")
-    assert ran.out.count("groups in between are left out") == 5  # of each of four queries, and of their mean
+    assert ran.out.count("more groups in between") == 5  # of each of four queries, and of their mean
     assert len(ran.out.splitlines()) < 250
 
 
@@ -291,7 +291,7 @@ def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
 
 def test_examples_that_share_nothing_with_others_are_told(run: Run) -> None:
     Path("odd.jsonl").write_text('{"prompt": "zzz", "response": "yyy"}\n')
-    assert "the method finds nothing in 1 examples" in run("append", "index", "odd.jsonl").err
+    assert "the method finds nothing in 1 example." in run("append", "index", "odd.jsonl").err
 
 
 def test_files_for_axolotl_are_replaced_where_asked(run: Run) -> None:
@@ -388,7 +388,9 @@ def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: 
     tiny_folder(Path("encoder"))
     words = [airrep.Example("word " * count, "answer", str(count)) for count in (255, 256, 257, 400)]
     write("long.jsonl", words)
-    told = "long: 2 prompts are too long for the encoder. It reads their first 256 words, so it may miss the question"
+    told = (
+        "long: 2 prompts are too long for the encoder. It reads only the first 256 words, so it may miss the question"
+    )
     build = ("index", "long.jsonl", "--out", "long", "--method", "airrep", "--encoder", "encoder")
     assert told in run(*build).err
     assert told not in run(*build).err

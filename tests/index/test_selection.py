@@ -111,7 +111,7 @@ def test_quotas_that_cannot_be_met_are_told(index: airrep.Index) -> None:
         airrep.select(index, queries, 13, by="label", most=4)
     with pytest.raises(ConfigError, match=r"the quotas \(by source\) allow only \d+ of .*, or raise the quotas"):
         airrep.select(index, queries, len(index), by="source", most={"forum": 1})
-    with pytest.raises(ConfigError, match=rf"there are {len(index)} examples to choose from"):
+    with pytest.raises(ConfigError, match=rf"only {len(index)} examples can be chosen"):
         airrep.select(index, queries, len(index) + 1, by="label", most=len(index))
     with pytest.raises(ConfigError, match="has no field 'tag'"):
         airrep.select(index, queries, 3, by="tag", most=4)

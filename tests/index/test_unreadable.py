@@ -73,7 +73,7 @@ def test_the_commands_say_how_many(
     asked = ("index", "data.jsonl", "--out", "index", "--method", "rds", "--lm", lm, "--device", "cpu")
     assert run(*asked).status == 1
     ran = run(*asked, "--skip-invalid")
-    assert "index: 1 examples left out, because the language model cannot read them whole" in ran.err
+    assert "index: 1 example left out, because the language model cannot read the whole text" in ran.err
     assert "built: 5 examples" in ran.err
     ran = run("append", "index", "more.jsonl", "--skip-invalid")
-    assert (ran.status, "1 examples added, 6 in all" in ran.err) == (0, True)
+    assert (ran.status, "1 example added, 6 in all" in ran.err) == (0, True)

@@ -169,7 +169,7 @@ def test_a_record_that_was_left_out_would_shift_all_others_so_it_is_an_error(pub
         return read_corpus(path, skip_invalid=True)
 
     with pytest.raises(
-        DataError, match="train.jsonl: 1 records cannot be used, but lds.jsonl .* The first: .*train.jsonl:2"
+        DataError, match="train.jsonl: 1 record cannot be used, but lds.jsonl .* The first: .*train.jsonl:2"
     ):
         read_published(published, read=lenient)
 

@@ -143,7 +143,7 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
     assert judged.plan.query_fingerprint == asked.take(range(4)).fingerprint  # each text once
     assert judged.plan.query_rows(0).tolist() == [0, 1, 2, 3]
     assert any(line.endswith("their weighted sum is tested on 4 of your queries") for line in told)
-    assert "1 examples are left out, because they are also queries" in told
+    assert "1 example left out, because the same text is a query" in told
     assert made.report["held_out"] == ["judge 0"]
     assert made.report["sentence"].endswith(f"This holds for fine-tunes with {parts['tuning'].summary}.")
     with pytest.raises(ArtifactError, match="holds results of `airrep adapt` with another queries"):

@@ -83,7 +83,7 @@ def test_of_equal_contents_only_the_first_counts() -> None:
     found = min_rank(ask(queries, blocks_of(train)), int(first.sum()), ranked)
     expected = rank_everything(queries, train, 70, first)
     assert list(zip(found.ranks, found.queries, found.rows, strict=True)) == expected
-    with pytest.raises(ConfigError, match=f"there are {first.sum()} examples to choose from"):
+    with pytest.raises(ConfigError, match=f"only {first.sum()} examples can be chosen"):
         min_rank(ask(queries, blocks_of(train)), int(first.sum()) + 1, ranked)
 
 
@@ -104,7 +104,7 @@ QUERIES, TRAIN = np.ones((2, 3), np.float32), np.ones((4, 3), np.float16)
     ("queries", "count", "options", "error", "message"),
     [
         (QUERIES, 0, {}, ConfigError, "count is 0; expected at least 1"),
-        (QUERIES, 5, {}, ConfigError, "count is 5, but there are 4 examples to choose from"),
+        (QUERIES, 5, {}, ConfigError, "count is 5, but only 4 examples can be chosen"),
         (QUERIES, 1, {"keep": np.zeros(4, bool)}, ConfigError, "no example matches the filter"),
         (QUERIES, 1, {"keep": np.zeros(5, bool)}, ConfigError, "keep has type bool"),
         (QUERIES[:0], 1, {}, DataError, "queries is empty"),
@@ -143,7 +143,7 @@ def test_draws_hold_their_prefix_and_leave_out_what_has_no_weight() -> None:
 @pytest.mark.parametrize(
     ("weights", "count", "error", "message"),
     [
-        ([0.0, -np.inf], 2, ConfigError, "select: count is 2, but there are 1 examples to choose from"),
+        ([0.0, -np.inf], 2, ConfigError, "select: count is 2, but only 1 example can be chosen"),
         ([0.0], 0, ConfigError, "select: count is 0; expected at least 1"),
         ([0.0, np.nan], 1, DataError, "select: a weight is NaN or infinite"),
         ([0.0, np.inf], 1, DataError, "select: a weight is NaN or infinite"),

@@ -19,7 +19,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import chat_message, chat_of
 from airrep.corpus.schemas.forms import KTO, KTO_FIELDS
 from airrep.corpus.schemas.values import is_learnt
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 from airrep.index.contrast import Better
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.result import ZERO, Answer, Provenance
@@ -274,7 +274,7 @@ def write_axolotl(
             (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             how = {"type": "chat_template", "field_messages": "messages", "message_field_training": _LEARNT}
             entries.append({"path": file, "ds_type": "json", **how})
-            told += f"# {file}: {json.dumps(name)}, {counts[name]:,} examples\n"
+            told += f"# {file}: {json.dumps(name)}, {many(counts[name], 'example')}\n"
         text = told + yaml.safe_dump({"datasets": entries}, sort_keys=False)
         (folder / ENTRIES).write_text(text, encoding="utf-8")
     return counts
@@ -291,8 +291,8 @@ def _check_targets(index: Index, where: str | None) -> None:
         if count:
             left = " and ".join([*both, f"{field} != {value}"])
             raise ConfigError(
-                f"mix: {count:,} examples have the {field} {value}, which marks answers to avoid, but a trainer would "
-                f"learn these answers. Leave them out: --where {shlex.quote(left)}."
+                f"mix: {many(count, 'example has', 'examples have')} the {field} {value}, which marks answers to "
+                f"avoid, but a trainer would learn these answers. Leave them out: --where {shlex.quote(left)}."
             )
 
 

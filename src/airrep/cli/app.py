@@ -17,7 +17,7 @@ from airrep._version import __version__
 from airrep.cli.flags import Setting
 from airrep.cli.options import ReplaceOption, note, print_json, shared_options
 from airrep.cli.running.once import OnceCommand, OneLineGroup, RecordedCommand
-from airrep.errors import LM, AirRepError, ConfigError, need
+from airrep.errors import LM, AirRepError, ConfigError, many, need
 from airrep.runtime.remote.places import here_only
 
 INTERRUPTED = 130
@@ -245,7 +245,9 @@ def push_command(
 
     made = push(folder, to, licence=licence, texts=not no_texts, evaluation=evaluation, private=not public)
     card = "; its card stays as it is, because airrep did not write it" if made.kept_card else ""
-    note(f"{to}: {made.sent:,} files pushed, {'private' if made.private else 'public'}{card}; this version is at:")
+    note(
+        f"{to}: {many(made.sent, 'file')} pushed, {'private' if made.private else 'public'}{card}; this version is at:"
+    )
     if local := local_models(folder):
         note(
             f"{to}: uses the model {local[0]}, which is only on this machine. Push the model too. On other machines, "

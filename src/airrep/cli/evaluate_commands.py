@@ -42,7 +42,7 @@ class EvaluationOptions:
             "that one is shown.",
         ),
     ] = None
-    tag: Annotated[list[str] | None, "A tag that reports show, as key=value, such as role=tasks; may be repeated."] = (
+    tag: Annotated[list[str] | None, "Keep a note key=value, such as role=tasks, in the results; may be repeated."] = (
         None
     )
     replace: ReplaceOption = False
@@ -196,9 +196,7 @@ class ByLabels:
         "Labels other than --labels, on which airrep tunes a softmax temperature. With --pool attention or "
         "signed-attention, the temperature sets how unequally the examples of a group count.",
     ] = None
-    why: Annotated[bool, "Explain a low rank correlation: airrep checks --labels, and each INDEX that you name."] = (
-        False
-    )
+    why: Annotated[bool, "Explain an LDS that is low: check the labels, and each INDEX that you name."] = False
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
     what_if: Annotated[
         bool,

@@ -10,7 +10,7 @@ import typer
 from airrep.cli import options
 from airrep.cli.flags import Setting
 from airrep.cli.options import DryRunOption, note, open_moved_index
-from airrep.errors import AirRepError, ConfigError
+from airrep.errors import AirRepError, ConfigError, many
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -141,14 +141,14 @@ def _tell_reading(what: "Mapping[str, Any]", count: int) -> None:
 
 def _tell_part(made: "IndexPart", corpus: "Corpus", out: Path) -> None:
     _tell_left_out(out, len(corpus) - made.rows)
-    told = f"{len(made.shards)} shards, {_kind(made.lineage)}"
-    note(f"{out}: part {made.share} of {made.rows:,} examples, {told}; next: airrep append NEW-INDEX PART...")
+    told = f"{many(len(made.shards), 'shard')}, {_kind(made.lineage)}"
+    note(f"{out}: part {made.share} of {many(made.rows, 'example')}, {told}; next: airrep append NEW-INDEX PART...")
     _tell_cautions(made.lineage, [corpus], out)  # every part is given all examples
 
 
 def _tell_built(built: "Index", corpus: "Corpus", out: Path, outcome: str) -> None:
     _tell_left_out(out, len(corpus) - len(built))
-    note(f"{out}: {outcome}: {len(built):,} examples, {_kind(built.manifest)}; next: airrep top {out} QUERIES")
+    note(f"{out}: {outcome}: {many(len(built), 'example')}, {_kind(built.manifest)}; next: airrep top {out} QUERIES")
     if outcome == "built":
         _tell_cautions(built.manifest, [corpus], out)
     _tell_scripts(built.attributor.settings, corpus, out)
@@ -178,7 +178,7 @@ def _kind(lineage: "Mapping[str, Any]") -> str:
 
 def _tell_left_out(out: Path, count: int) -> None:
     if count:
-        note(f"{out}: {count:,} examples left out, because the language model cannot read them whole")
+        note(f"{out}: {many(count, 'example')} left out, because the language model cannot read the whole text")
 
 
 def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", out: Path) -> None:
@@ -200,7 +200,10 @@ def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", o
         for some in examples:
             unseen.update(method.unseen(some))
     for channel, count in unseen.items():
-        note(f"{out}: channel (method) '{channel}' finds nothing to read in {count:,} examples; they score 0 there")
+        note(
+            f"{out}: channel (method) '{channel}' finds nothing to read in {many(count, 'example')}, so the score "
+            "there is 0"
+        )
 
 
 def _tell_scripts(settings: "Settings", corpus: "Corpus", out: Path) -> None:
@@ -234,14 +237,17 @@ def _tell_long_prompts(method: "Attributor", corpus: "Corpus", out: Path) -> Non
     count = sum(len(str(text).split(None, words)) > words for batch in prompts for text in batch.column(0).to_pylist())
     if count:
         note(
-            f"{out}: {count:,} prompts are too long for the encoder. It reads their first {words} words, so it may "
-            "miss the question"
+            f"{out}: {many(count, 'prompt is', 'prompts are')} too long for the encoder. It reads only the first "
+            f"{words} words, so it may miss the question"
         )
 
 
 def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
     if built.empty > before:
-        note(f"{out}: the method finds nothing in {built.empty - before:,} examples, so they score 0 with every query")
+        note(
+            f"{out}: the method finds nothing in {many(built.empty - before, 'example')}. The score there is 0 for "
+            "every query"
+        )
 
 
 @app.command("append")
@@ -257,7 +263,9 @@ def append_command(
 ) -> None:
     """Add examples to an index, or join the parts that `airrep index --part` made.
 
-    New data are read with the options that the index's data were read with, unless you type other options.
+    New data are read with the options that the index's data were read with, unless you type other options. What a
+    method learnt from the first data (word frequencies, the curvature of the loss) stays the same. So if the new data
+    are many and of another kind, build the index again.
     """
     from airrep.cli.show.console import Meter
     from airrep.index.sharing import is_part
@@ -272,7 +280,7 @@ def append_command(
         with Meter("encoding") as meter:
             now = opened.append(corpus, skip_invalid=reading.skip_invalid, progress=meter)
         there = "" if len(now) > len(opened) else f" (all {len(corpus):,} were there already)"
-        note(f"{path}: {len(now) - len(opened):,} examples added{there}, {len(now):,} in all")
+        note(f"{path}: {many(len(now) - len(opened), 'example')} added{there}, {len(now):,} in all")
         _tell_empty(now, path, opened.empty)
         opened = now
 
@@ -282,7 +290,7 @@ def _join(out: Path, parts: list[str]) -> None:
     from airrep.index.sharing import join_parts
 
     joined = join_parts(parts, out)
-    note(f"{out}: joined: {len(joined):,} examples, {_kind(joined.manifest)}; next: airrep top {out} QUERIES")
+    note(f"{out}: joined: {many(len(joined), 'example')}, {_kind(joined.manifest)}; next: airrep top {out} QUERIES")
     _tell_cautions(joined.manifest, (shard.examples for shard in joined.shards), out)
     _tell_empty(joined, out)
 
@@ -318,11 +326,11 @@ def delete_command(
     now = opened = open_moved_index(path)
     if where is not None or ids:
         now = opened.delete(opened.where(where) if where is not None else opened.rows_of(ids or []))
-        note(f"{path}: {len(opened) - len(now):,} examples deleted, {len(now):,} left")
+        note(f"{path}: {many(len(opened) - len(now), 'example')} deleted, {len(now):,} left")
     if compact:
         with Meter("compacting") as meter:
             now = now.compact(progress=meter)
-        note(f"{path}: {len(now):,} examples in {len(now.shards)} shards")
+        note(f"{path}: {many(len(now), 'example')} in {many(len(now.shards), 'shard')}")
 
 
 @app.command("export")
@@ -375,7 +383,7 @@ def export_command(
         made = export_index(index, out, to, **how, progress=meter)
     dense = f", vectors of {made.width:,} numbers" if made.width else ""
     kept = f"; no example fails the filter {where}" if where is not None and made.rows == len(index) else ""
-    note(f"{out}: {made.rows:,} example{'s' * (made.rows != 1)}, {len(made.columns)} columns{dense}{kept}")
+    note(f"{out}: {many(made.rows, 'example')}, {many(len(made.columns), 'column')}{dense}{kept}")
     if made.guarded:
         formulas = f"{made.guarded:,} cells look like formulas, so each got a ' before it"
         note(f"{out}: {formulas}. To write these cells unchanged, add --set exact=true")
@@ -421,7 +429,7 @@ def _export_records(
         examples = (one if index.manifest.get(TEXTS, True) else one.id for _, one in kept_examples(index, keep))
     records = list(reading.taken(data, examples))
     write_output(out, (f"{encode_record(record)}\n".encode() for record in records))
-    note(f"{out}: {len(records):,} records of {data}, copied unchanged")
+    note(f"{out}: {many(len(records), 'record')} of {data}, copied unchanged")
 
 
 def _export_citations(
@@ -446,10 +454,11 @@ def _export_citations(
     found = citations(index, only, where, None if data is None else reading.read(data))
     document = as_croissant(found)
     write_output(out, f"{json.dumps(document, indent=1, ensure_ascii=False)}\n".encode("utf-8", "replace"))
-    note(f"{out}: {len(found):,} citations")
+    note(f"{out}: {many(len(found), 'citation')}")
     if (told := unknown(found)) != "":
         note(f"{out}: {told.rstrip('.').lower()}")
     if differ := [one for one in found if one.check not in (SAME, UNCHECKED)]:
         note(
-            f"{out}: {len(differ):,} examples have changed or are gone; the first is {differ[0].id}: {differ[0].check}"
+            f"{out}: {many(len(differ), 'example has', 'examples have')} changed or disappeared; the first is "
+            f"{differ[0].id}: {differ[0].check}"
         )

@@ -10,7 +10,7 @@ import typer
 from airrep.cli import options
 from airrep.cli.flags import Setting, SettingsFlags
 from airrep.cli.options import DryRunOption, note, print_json
-from airrep.errors import LM, ConfigError, need
+from airrep.errors import LM, ConfigError, many, need
 
 if TYPE_CHECKING:
     from airrep.corpus.corpus import Corpus
@@ -74,9 +74,9 @@ def _drawn(plan: "SubsetPlan", count: int) -> str:
     """Return what was drawn, with what fits the data where nothing was given, and how many fine-tunes that is."""
     from airrep.reports.tables import span_text
 
-    first, many = plan.instance(0), len(plan)
+    first = plan.instance(0)
     size = span_text(first.subsets.sizes.tolist())
-    told = f"{many:,} instance{'s' * (many != 1)}, each of {len(first.train):,} examples and {len(first.queries):,} "
+    told = f"{many(len(plan), 'instance')}, each of {len(first.train):,} examples and {len(first.queries):,} "
     return f"{told}queries; {count:,} subsets of {size}, so {count:,} fine-tunes with one seed"
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, get
 import typer
 
 from airrep.cli.flags import SetFlag, Setting, SettingsFlags
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 
 if TYPE_CHECKING:
     from airrep.corpus.corpus import Corpus, Example
@@ -346,12 +346,12 @@ class ReadingOptions:
             corpus = read_corpus(path, **self._named(), progress=meter)
         told = [f"{count:,} as {_as_typed(form)}" for form, count in corpus.forms.items() if form not in _OBVIOUS]
         if told:
-            note(f"{path}: {len(corpus):,} examples; records read: {', '.join(told)}")
+            note(f"{path}: {many(len(corpus), 'example')}; records read: {', '.join(told)}")
         if corpus.apart:
-            note(f"{path}: {len(corpus.apart):,} files were skipped, the first: {corpus.apart[0]}")
+            note(f"{path}: {many(len(corpus.apart), 'file was', 'files were')} skipped, the first: {corpus.apart[0]}")
         if corpus.skipped.count:
             note(
-                f"{path}: {corpus.skipped.count:,} record{'s' * (corpus.skipped.count > 1)} left out, the first: "
+                f"{path}: {many(corpus.skipped.count, 'record')} left out, the first: "
                 f"{_as_typed(corpus.skipped.messages[0])}"
             )
         return corpus

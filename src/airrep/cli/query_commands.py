@@ -11,7 +11,7 @@ import typer
 from airrep.cli import options
 from airrep.cli.flags import Setting
 from airrep.cli.options import note, print_json
-from airrep.errors import ConfigError, need
+from airrep.errors import ConfigError, many, need
 
 if TYPE_CHECKING:
     from airrep.corpus.corpus import Example
@@ -224,7 +224,7 @@ def select_command(
     selection, how = picking.pick(opened, asked, better)
     if out is not None:
         selection.save(out, replace=replace)
-        note(f"{out}: {len(selection):,} example{'s' * (len(selection) != 1)}, {how}")
+        note(f"{out}: {many(len(selection), 'example')}, {how}")
         options.tell_records(opened, (one.example.prompt for one in selection), out)
     if as_json:
         print_json(selection.to_dict())
@@ -291,7 +291,9 @@ def serve_command(
         explorer = Explorer(moved, asked, other, chosen)
         with Meter("encoding queries") as meter:
             explorer.prepare(meter)
-        note(f"{path}: {len(moved):,} examples, method {moved.method}. Open the page in a browser. Ctrl-C ends it")
+        note(
+            f"{path}: {many(len(moved), 'example')}, method {moved.method}. Open the page in a browser. Ctrl-C ends it"
+        )
         serving.serve(explorer, host, open_socket, secret, say, page=not api)
 
 
@@ -328,7 +330,7 @@ def mcp_command(
     for explorer in explorers.values():
         explorer.prepare()
     served = agents.make_server(explorers)
-    told = ", ".join(f"{name} ({len(explorer.indexes[0]):,} examples)" for name, explorer in explorers.items())
+    told = ", ".join(f"{name} ({many(len(explorer.indexes[0]), 'example')})" for name, explorer in explorers.items())
     if port is None:
         note(f"serving {told} on standard input and output")
         agents.serve_stdio(served)

@@ -8,7 +8,7 @@ import typer
 from airrep.cli import options
 from airrep.cli.flags import Setting
 from airrep.cli.options import note
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, many
 
 app = typer.Typer()
 
@@ -73,7 +73,7 @@ def clean_command(
     if lists is not None:
         rows = list(result.dropped(dropped))
         result.write_lists(opened, lists, kinds=dropped, replace=delivery.replace)
-        note(f"{lists}: {result.examples - len(rows):,} examples to keep, {len(rows):,} to drop")
+        note(f"{lists}: {many(result.examples - len(rows), 'example')} to keep, {len(rows):,} to drop")
         kept = opened.mask(where)
         kept[rows] = False
         options.tell_records(opened, kept_values(opened, kept, "prompt"), lists, KEEP)

@@ -229,8 +229,8 @@ def adapt_command(
     --training reads the settings of the fine-tuning from your trainer's folder or config file, and --set changes single
     settings. The result holds only for these settings. After an interruption, run the same command again to go on.
 
-    With --labels and --held-out, airrep learns from labels that you have, and fine-tunes nothing. Sixteen labelled
-    subsets are enough to begin with.
+    With --labels and --held-out, airrep learns from losses that `airrep label` has measured, and fine-tunes
+    nothing. The losses of sixteen subsets are enough to begin with.
     """
     from airrep.cli.show.evaluations import next_of_adapted, print_adapted
 

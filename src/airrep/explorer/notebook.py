@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from airrep.corpus.inputs import QueriesLike, as_examples
-from airrep.errors import AirRepError, need
+from airrep.errors import AirRepError, many, need
 from airrep.explorer.explorer import Explorer, one_of
 from airrep.explorer.routes import ROUTES
 from airrep.index.contrast import Better
@@ -90,7 +90,7 @@ class IndexWidget(anywidget.AnyWidget):
         return self._explorer.indexes[0].top(first.queries, 10, better=first.better)._repr_html_()
 
     def __repr__(self) -> str:
-        return f"IndexWidget({str(self._explorer.indexes[0].path)!r}, {self.about['examples']:,} examples)"
+        return f"IndexWidget({str(self._explorer.indexes[0].path)!r}, {many(self.about['examples'], 'example')})"
 
     def _repr_mimebundle_(self, **more: Any) -> Any:
         found = super()._repr_mimebundle_(**more)

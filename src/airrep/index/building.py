@@ -136,13 +136,8 @@ def checked(
         method = "airrep" if "encoder" in (settings or {}) else ChannelsAttributor.name
     method = before_training(method if isinstance(method, Attributor) else make_attributor(method, settings))
     train = usable(method, train, "train") if skip_invalid else train
-    return method, train, shard_rows or _rows_of_shard(len(train))
-
-
-def _rows_of_shard(examples: int) -> int:
-    """Return the default number of examples in a shard."""
-    wanted = min(LARGEST, max(SHARD_ROWS, examples // SHARDS))
-    return 1 << wanted.bit_length() - 1
+    wanted = min(LARGEST, max(SHARD_ROWS, len(train) // SHARDS))
+    return method, train, shard_rows or 1 << wanted.bit_length() - 1
 
 
 def index_stage(path: Path, request: Mapping[str, Any], replace: bool) -> Stage:

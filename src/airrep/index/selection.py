@@ -15,7 +15,7 @@ from airrep.attributors.text.lexical import DsirAttributor
 from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
-from airrep.errors import ArtifactError, ConfigError
+from airrep.errors import ArtifactError, ConfigError, many
 from airrep.index.contrast import Better
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import fields_of
@@ -285,7 +285,7 @@ class SelectionResult(Tabular, Sequence[AnyPick], Generic[AnyPick]):
             yield {**fields_of(pick.example), **{name: getattr(pick, name) for name in pick.reasons}}
 
     def summary(self) -> str:
-        return f"{len(self):,} examples"
+        return f"{many(len(self), 'example')}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the picks and their provenance as JSON values."""

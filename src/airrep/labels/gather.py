@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from airrep.corpus.corpus import Corpus, read_corpus
-from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
+from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, many
 from airrep.labels.labels import LabelledInstance, Labels, shown_json
 from airrep.labels.plan import KIND as PLAN
 from airrep.runtime.artifacts import REQUEST, file_digest, read_manifest
@@ -190,8 +190,8 @@ def _read_all(path: Path, read: Callable[[str], Corpus]) -> Corpus:
     corpus = read(str(path))
     if corpus.skipped.count:
         raise DataError(
-            f"{path}: {corpus.skipped.count:,} records cannot be used, but {LDS} refers to records by their line. "
-            f"Correct these records. The first: {corpus.skipped.messages[0]}"
+            f"{path}: {many(corpus.skipped.count, 'record')} cannot be used, but {LDS} refers to records by their "
+            f"line. Correct these records. The first: {corpus.skipped.messages[0]}"
         )
     return corpus
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.corpus import Corpus, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, read_state
@@ -292,12 +292,13 @@ class Labels:
         train = as_corpus(train)
         asked = train if queries is None else as_corpus(queries, "queries", spanned=True)
         self.corpus_of("train", [train])
-        self.corpus_of("queries", [asked])
+        asked = self.corpus_of("queries", [asked])
         return [self._instance(number, train, asked) for number in range(len(self.plan))]
 
     def corpus_of(self, name: Literal["train", "queries"], corpora: Sequence[Corpus]) -> Corpus:
         """Return the corpus that pools or queries were drawn from (ArtifactError: it is not among *corpora*)."""
         wanted = self.state[name]
+        corpora = [*corpora, *map(of_answers, corpora)] if name == "queries" else corpora
         found = next((corpus for corpus in corpora if corpus.fingerprint == wanted), None)
         if found is None:
             given = ", ".join(corpus.fingerprint[:12] for corpus in corpora)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
-from airrep.errors import ConfigError, near
+from airrep.errors import ConfigError, many, near
 from airrep.lm.folders.forms import LmFiles, find_lm, meant, settled_name
 from airrep.runtime.remote.hub import pinned
 from airrep.runtime.settings import Settings
@@ -189,7 +189,7 @@ class FineTuneSettings(Settings):
         rising = f"{self.warmup_steps} steps" if self.warmup_steps else f"{self.warmup_ratio:.2g} of the steps"
         parts = [
             f"learning_rate {self.learning_rate:.3g}",
-            f"{self.epochs} epoch{'s' * (self.epochs > 1)}",
+            f"{many(self.epochs, 'epoch')}",
             f"batch {self.batch_examples}",
             self.schedule + (f" after a warm-up of {rising}" if self.warmup_steps or self.warmup_ratio else ""),
             "all weights" if self.lora_rank is None else f"LoRA r {self.lora_rank}, alpha {self.lora_alpha:.3g}",

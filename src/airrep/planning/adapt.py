@@ -12,9 +12,9 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.corpus import Corpus, of_answers
 from airrep.encoder.folders import DEFAULT, parse_json
-from airrep.errors import AirRepError, ArtifactError, ConfigError, TrainingError
+from airrep.errors import AirRepError, ArtifactError, ConfigError, TrainingError, many
 from airrep.evaluation.statistics.labels import REMEDY, moved
 from airrep.labels.farm import TaskReport, label, make_folder
 from airrep.labels.labels import LabelledInstance, check_disjoint
@@ -181,12 +181,12 @@ class Adaptation:
             return found
         rows = np.flatnonzero(np.isin(found.content_hashes, self.queries.content_hashes))
         if len(rows):
-            self.tell(f"{len(rows):,} examples are left out, because they are also queries")
+            self.tell(f"{many(len(rows), 'example')} left out, because the same text is a query")
         return found.without(rows.tolist())
 
     def _read_whole(self, corpus: Corpus, what: str) -> Corpus:
         """Return the part of a corpus whose responses the LM can read whole."""
-        refused = load_lm(self.lm).unusable(corpus)
+        refused = load_lm(self.lm).unusable(of_answers(corpus))
         if not refused:
             return corpus
         row, reason = next(iter(refused.items()))

@@ -13,7 +13,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import Attributor, OnRows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.encoder.folders import DEFAULT
-from airrep.errors import LM, AirRepError, ArtifactError, ConfigError, DataError, need
+from airrep.errors import LM, AirRepError, ArtifactError, ConfigError, DataError, many, need
 from airrep.evaluation.lds import Contender, LdsStudy, RowFinder
 from airrep.evaluation.result import Evaluation, Row, caution_on
 from airrep.evaluation.statistics.labels import REMEDY, Moved, moved
@@ -165,8 +165,8 @@ def check_examples(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"judge: {examples:,} examples are left to draw from, without the queries; at least {LEAST_EXAMPLES} are "
-            "needed. Use an index of more examples."
+            f"judge: {many(examples, 'example is', 'examples are')} left to draw from, without the queries; "
+            f"at least {LEAST_EXAMPLES} are needed. Use an index of more examples."
         )
 
 
@@ -367,14 +367,16 @@ class _Judging:
         count = len(self.question.queries)
         if refused:
             first = refused[min(refused)]
-            self.tell(f"{len(refused):,} queries are left out, since the LM cannot read them; the first: {first}")
+            self.tell(
+                f"{many(len(refused), 'query', 'queries')} left out, because the LM cannot read the whole text; "
+                f"the first: {first}"
+            )
         asked = Asked.of(self.question, refused, MOST_WEIGHING_QUERIES, self.seed) if len(refused) < count else None
         if asked is None or not asked.answers:
             raise ConfigError("judge: the LM cannot read any of the queries. Give other queries.")
         if len(asked.answers) < count:
             self.tell(
-                f"{len(asked.answers):,} of {count:,} queries are used: each text once, and at most "
-                f"{MOST_WEIGHING_QUERIES}"
+                f"{len(asked.answers):,} of {count:,} queries used: each text once, and at most {MOST_WEIGHING_QUERIES}"
             )
         return asked
 
@@ -394,7 +396,10 @@ class _Judging:
         refused = lm.unusable(corpus)
         if refused:
             first = refused[min(refused)]
-            self.tell(f"{len(refused):,} examples are left out, since the LM cannot read them; the first: {first}")
+            self.tell(
+                f"{many(len(refused), 'example')} left out, because the LM cannot read the whole text; the "
+                f"first: {first}"
+            )
         usable = corpus.without(refused)
         check_examples(len(usable))
         return usable
@@ -449,8 +454,8 @@ class _Judging:
         self._check_scores(asked, train, chosen)
         hours = hours_line(chosen.subsets, chosen.seconds, measured="on a few examples")
         self.tell(
-            f"{chosen.subsets:,} random subsets of {chosen.size:,} examples each, drawn from {chosen.pool:,}; losses "
-            f"are measured on {len(queries):,} texts; {hours}; results are kept in {self.out}"
+            f"{many(chosen.subsets, 'random subset')} of {chosen.size:,} examples each, drawn from {chosen.pool:,}; "
+            f"losses are measured on {many(len(queries), 'text')}; {hours}; results are kept in {self.out}"
         )
         plan = sample(train, folder, chosen.sampling(self.seed), queries)
         if chosen.gradients:

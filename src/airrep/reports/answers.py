@@ -12,6 +12,7 @@ from airrep.answers.texts import STRETCH, Templates
 from airrep.answers.together import SetResult
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import folded
+from airrep.errors import many
 from airrep.index.contrast import TOWARDS_SIGN
 from airrep.index.results.result import Answer, order_in_words
 from airrep.reports.page import Exhibit, Section, render_sections
@@ -83,7 +84,11 @@ def _of_set(result: SetResult) -> Iterator[Table]:
     ]
     order = order_in_words(result.least, (hit.score for hit in result.hits))
     title = f"{order.capitalize()} for all {result.queries:,} queries together"
-    caption = f"{result.even:,} more queries give all examples the same score." if result.even else ""
+    caption = (
+        f"{many(result.even, 'more query gives', 'more queries give')} all examples the same score."
+        if result.even
+        else ""
+    )
     yield _table(title, ("mean effect", "helped", "prompt → response"), lines, caption)
 
 
@@ -121,8 +126,9 @@ def _templates(found: Templates | None, words: int, texts: str) -> str:
     if found is None:
         return ""
     return (
-        f" Ignored, as they look like templates: {found.stretches:,} stretches of {words} words, in {found.texts:,} "
-        f"{texts}. The most frequent one, in {found.commonest_texts:,} examples, is: {short(found.commonest, TEXT)}."
+        f" Ignored, as they look like templates: {many(found.stretches, 'stretch', 'stretches')} of {words} words, in "
+        f"{found.texts:,} {texts}. The most frequent one, in {many(found.commonest_texts, 'example')}, is: "
+        f"{short(found.commonest, TEXT)}."
     )
 
 
@@ -174,7 +180,7 @@ def _mixed(result: MixResult) -> Iterator[Table]:
     what = "teach a better answer most in place of the other" if contrast else "help a query most"
     caption = f"Weight: share of the {result.top:,} examples that {what}, mean of {result.queries:,} queries."
     if result.without:
-        caption += f" {result.without:,} examples have no field '{result.by}': they are left out."
+        caption += f" Left out: {many(result.without, 'example')} without the field '{result.by}'."
     yield Table.of_texts((result.by, *columns), rows, title="Weights of sources", caption=caption)
 
 

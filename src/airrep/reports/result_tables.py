@@ -10,6 +10,7 @@ import numpy as np
 from airrep.attributors.by_token import standing_out
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
+from airrep.errors import many
 from airrep.index.results.hits import Hit, Kind
 from airrep.index.results.kinds import (
     GroupResult,
@@ -125,14 +126,14 @@ def groups_table(result: GroupResult, entries: Sequence[QueryScores]) -> Table:
         lines.append(Line(Cell(f"{rank}. {named(row.group.name)}"), cells))
     left_out = len(lines) - FIRST_GROUPS - LAST_GROUPS
     if left_out > 0:
-        gap = f"{left_out:,} groups in between are left out."
+        gap = f"{many(left_out, 'more group')} in between"
         lines[FIRST_GROUPS:-LAST_GROUPS] = [Line(Cell("…"), (Cell(gap), *[Cell("")] * (len(columns) - 2)))]
     order = "most helpful first"
     if is_contrast(result):
         order = (
             "ordered by how much they teach the answer in place of the better one: the first is the one to leave out"
         )
-    count = f"{len(ranking)} group{'' if len(ranking) == 1 else 's'} of training examples"
+    count = f"{many(len(ranking), 'group')} of training examples"
     caption = f"{count}, {order}; pool: {result.provenance.pooling or 'none'}."
     return Table("", tuple(columns), tuple(lines), caption)
 

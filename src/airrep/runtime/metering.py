@@ -12,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
 
+from airrep.errors import many
 from airrep.runtime.artifacts import read_manifest
 from airrep.runtime.publishing import append_line
 
@@ -337,12 +338,12 @@ def hours_line(
     *seconds* are the wall seconds for all of them on the given workers, None before the first was timed; *measured*
     says what was timed. *resumes* is True if the command continues after an interruption.
     """
-    many = f"{fine_tunes:,} {what or 'fine-tune' + 's' * (fine_tunes != 1)}"
+    work = f"{fine_tunes:,} {what}" if what else many(fine_tunes, "fine-tune")
     resumed = "Ctrl-C stops, and the same command goes on where it stopped"
     after = resumed if resumes else "if interrupted, the command starts over"
     if seconds is None:
-        return f"{many} to do; the first will show how long they take; {after}"
-    return f"{many} to do, about {clock_text(seconds)} (measured {measured}); {after}"
+        return f"{work} to do; the first will show how long they take; {after}"
+    return f"{work} to do, about {clock_text(seconds)} (measured {measured}); {after}"
 
 
 class Meter:

@@ -6,12 +6,13 @@ a time, so memory does not grow with the number of rows.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
 from airrep.arrays import Features, Mask, Rows, whole_number
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 from airrep.scoring.columns import ByColumn, Postings, SparseMatrix, select_columns
 from airrep.scoring.devices import CPU, Device
 from airrep.sparse import SparseRows, distinct
@@ -224,9 +225,8 @@ def pieces(spans: Sequence[Span], size: int, keep: Mask | None = None) -> Iterat
 def pieces_of(spans: Sequence[Span], size: int, rows: Rows) -> Iterator[tuple[slice, Piece]]:
     """Cut ascending *rows* into pieces of at most *size* in one block; yield each with its slice of *rows*."""
     rooms: dict[Any, np.ndarray] = {}
-    owner = np.searchsorted(np.array([span.start for span in spans]), rows, side="right") - 1
-    for number in distinct(owner).tolist():
-        first, last = np.searchsorted(owner, [number, number + 1]).tolist()
+    edges = np.searchsorted(rows, [span.start for span in spans]).tolist()
+    for number, (first, last) in enumerate(pairwise([*edges, len(rows)])):
         for begin in range(first, last, size):
             place = slice(begin, min(begin + size, last))
             yield place, Piece(number, spans[number].start, rows[place], size, rooms)
@@ -331,7 +331,7 @@ def check_count(what: str, count: int, kept: int) -> None:
     if not kept:
         raise ConfigError(f"{what} is {count}, but no example matches the filter. Choose another filter.")
     if count > kept:
-        raise ConfigError(f"{what} is {count}, but there are {kept} examples to choose from. Ask for at most {kept}.")
+        raise ConfigError(f"{what} is {count}, but only {many(kept, 'example')} can be chosen. Ask for at most {kept}.")
 
 
 def at_most(what: str, count: Any, kept: int) -> int:

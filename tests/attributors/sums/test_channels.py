@@ -346,7 +346,7 @@ def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
         ([{"method": "tfidf", "pool": "ngram-lm"}], "needs counts of n-grams, but tfidf has none"),
         (
             [{"method": "tfidf", "pool": "diminishing"}],
-            "channel .*tfidf: pool 'diminishing'.*needs dense",
+            "channel .*tfidf: pool 'diminishing' works only with dense",
         ),
     ],
 )
@@ -652,7 +652,7 @@ def test_an_index_whose_lm_after_a_warm_up_moved_is_appended_to(
     assert call("append", str(built.path), str(more)) == 1
     assert "--set warmed=FOLDER" in capsys.readouterr().err
     assert call("append", str(built.path), str(more), "--set", f"warmed={tmp_path / 'moved'}") == 0
-    assert "1 examples added" in capsys.readouterr().err
+    assert "1 example added" in capsys.readouterr().err
     assert call("append", str(built.path), str(more), "--recipe", "kind") != 0
 
 
@@ -846,7 +846,7 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
         with contextlib.suppress(SystemExit):
             main()
         said = " ".join(capsys.readouterr().err.split())
-        assert "'prompts' finds nothing to read in 4 examples; they score 0" in said, command
+        assert "'prompts' finds nothing to read in 4 examples, so the score there is 0" in said, command
         assert "'responses' finds nothing" not in said
 
 

@@ -160,7 +160,7 @@ def test_draws_heed_filters_deletions_and_equal_texts(tmp_path: Path) -> None:
     assert sorted(draw.row for draw in copies) == list(range(6, 12))
     fewer = index.delete([0])
     assert sorted(draw.row for draw in resample(fewer, QUERIES, 11)) == list(range(1, 12))
-    with pytest.raises(ConfigError, match="select: count is 12, but there are 11 examples to choose from"):
+    with pytest.raises(ConfigError, match="select: count is 12, but only 11 examples can be chosen"):
         resample(fewer, QUERIES, 12)
 
 

@@ -111,6 +111,22 @@ def test_a_prompt_with_a_completion_is_joined_as_it_stands(record: dict[str, Any
         ({"prompt": "p", "response": "r", "history": []}, "prompt and response"),
         ({"messages": TALK[1:3], "article": "a", "thought": "t"}, "messages (article, thought: not read)"),
         ({"messages": TALK[1:3], "text": "a", "passage": ""}, "messages (text: not read)"),
+        (
+            {"question": "q", "solution": "s", "attempt": "a", "thinking_trajectories": ["t"], "cot_type": "math"},
+            "question and solution (attempt, thinking_trajectories: not read)",
+        ),
+        (
+            {"question": "q", "answer": "a", "deepseek_attempt": "b", "r1_solution_2": "c", "Complex_CoT": "d"},
+            "question and answer (deepseek_attempt, r1_solution_2, Complex_CoT: not read)",
+        ),
+        (
+            {"problem": "p", "solution": "s", "generations": ["g"], "expected_answer": "e", "answer_type": "int"},
+            "problem and solution (generations, expected_answer: not read)",
+        ),
+        (
+            {"prompt": "p", "chosen": "c", "full_chosen": "f", "score_chosen": 5.0, "chosen_model": "m"},
+            "preference pairs (chosen), joined without a chat template as trl does (full_chosen: not read)",
+        ),
     ],
 )
 def test_what_looks_like_a_turn_and_is_not_read_is_named(record: dict[str, Any], told: str) -> None:

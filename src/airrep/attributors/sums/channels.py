@@ -262,9 +262,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             found[channel.title] = features
             if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
                 raise ConfigError(
-                    f"channel (method) {channel.title}: pool '{pool}', which combines members' scores, needs dense "
-                    "features, such as those of logra or an encoder. This method's features are sparse. Set "
-                    "another pool, such as mean."
+                    f"channel (method) {channel.title}: pool '{pool}' works only with dense features, such as those "
+                    "of logra or an encoder. This method stores counts. Set another pool, such as mean."
                 )
         return {channel.title: found[channel.title] for channel in self.channels}
 
@@ -387,7 +386,7 @@ def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
     found = method.pooling(channel.pool, channel.temperature)
     if found.kind not in get_args(Pool):
         raise ConfigError(
-            f"channel (method) {channel.title}: pool '{found}', which combines members' scores, does not work in a "
-            "recipe. Set another pool, such as attention."
+            f"channel (method) {channel.title}: pool '{found}' does not work in a recipe. Set another pool, "
+            "such as attention."
         )
     return found

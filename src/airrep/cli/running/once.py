@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from airrep.cli.options import note
 from airrep.dropped import COMMANDS, OPTIONS, instead_of
-from airrep.errors import ArtifactError, ConfigError
+from airrep.errors import ArtifactError, ConfigError, many
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # it has no public name in Typer
 PROGRAM = "airrep"
@@ -93,7 +93,7 @@ class OnceCommand(TyperCommand):
         for one in others:
             one.hidden = False
         self.help = text
-        more = f"{len(others)} more option{'s' if len(others) > 1 else ''}"
+        more = f"{many(len(others), 'more option')}"
         typer.echo(short.example + (f"\n\n{HELP_ALL} lists {more}." if others else ""))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from rich.table import Table as RichTable
 
 from airrep.attributors.base import sentences
 from airrep.cli.show.console import out, print_table, print_tables, printable, say, snippet
+from airrep.errors import many
 from airrep.evaluation.comparison import Comparison
 from airrep.evaluation.findings import PAGE
 from airrep.evaluation.result import Evaluation, caution_on
@@ -78,7 +79,7 @@ def _counts(evaluation: "Evaluation") -> str:
     )
     scant = caution_on(evaluation.distinct_queries)
     more = printable(without + holes + left_out + copies + tuned) + (f"; {scant}" if scant else "")
-    return f"{facts['queries']:,} queries{several} and {facts[kind]:,} {kind} of {names}{more}"
+    return f"{many(facts['queries'], 'query', 'queries')}{several} and {facts[kind]:,} {kind} of {names}{more}"
 
 
 def _ceiling(evaluation: "Evaluation") -> str:
@@ -116,9 +117,13 @@ def print_datamodels(made: "Datamodels") -> None:
     lds = ("LDS × 100", hundred(report["lds"]), interval(report["interval"]))
     fit = ("R² × 100", hundred(report["r_squared"]), interval(report["r_squared_interval"]))
     print_table(Table.of_texts(("on held-out subsets", "value", "95 % interval"), (lds, fit)))
-    without = f"; {report['left_out']:,} subsets without losses were left out" if report["left_out"] else ""
-    flat = f"; {report['dropped']:,} queries with constant scores or losses do not count" if report["dropped"] else ""
-    say(f"{report['queries']:,} queries and {report['subsets']:,} subsets{without}{flat}")
+    without = f"; {many(report['left_out'], 'subset')} without losses left out" if report["left_out"] else ""
+    flat = (
+        f"; {many(report['dropped'], 'query', 'queries')} with constant scores or losses left out"
+        if report["dropped"]
+        else ""
+    )
+    say(f"{many(report['queries'], 'query', 'queries')} and {report['subsets']:,} subsets{without}{flat}")
 
 
 def print_adapted(made: "Adapted") -> None:
@@ -187,11 +192,14 @@ def print_drop(evaluation: "Evaluation") -> None:
     say(f"Mean loss of the queries before any fine-tune: {facts['before']:.3f}; after a fine-tune {others}")
     say(
         f"The values come from {facts['fine_tunes']:,} fine-tunes of the LM {snippet(facts['lm']['name'], 60)} "
-        f"({facts['seeds']} seed{'s' * (facts['seeds'] > 1)}), {facts['examples']:,} training examples and "
+        f"({many(facts['seeds'], 'seed')}), {facts['examples']:,} training examples and "
         f"{_queries(evaluation)}."
     )
     if facts["examples_left_out_as_queries"]:
-        say(f"{facts['examples_left_out_as_queries']:,} training examples are also queries, so they are left out")
+        say(
+            f"{many(facts['examples_left_out_as_queries'], 'training example')} left out, because the same text is a "
+            "query"
+        )
     _say_cautions(evaluation, few=True)
 
 
@@ -212,14 +220,14 @@ def print_trace(evaluation: "Evaluation") -> None:
             f"{snippet(facts['lm']['name'], 60)}."
         )
     if facts["queries_without_facts"]:
-        say(f"{facts['queries_without_facts']:,} queries have no {facts['facts']}, so they are left out")
+        say(f"Left out: {many(facts['queries_without_facts'], 'query', 'queries')} without the field {facts['facts']}")
     _say_cautions(evaluation, few=True)
 
 
 def _queries(evaluation: "Evaluation") -> str:
     dropped = max(row.dropped for row in evaluation.rows)
     left_out = f" ({dropped:,} left out)" if dropped else ""
-    return f"{len(evaluation.queries):,} queries{left_out}"
+    return f"{many(len(evaluation.queries), 'query', 'queries')}{left_out}"
 
 
 def _say_cautions(evaluation: "Evaluation", *, few: bool = False) -> None:
@@ -245,7 +253,10 @@ def print_diagnosis(diagnosis: "Diagnosis") -> None:
     facts = diagnosis.facts
     seeds = "one seed" if facts["seeds"] == 1 else f"{facts['seeds']} seeds"
     members = span_text(facts["subset_sizes"])
-    say(f"{facts['queries']:,} queries, {facts['subsets']:,} subsets of {members}, {seeds}. Advice: {PAGE}.")
+    say(
+        f"{many(facts['queries'], 'query', 'queries')}, {facts['subsets']:,} subsets of {members}, {seeds}. "
+        f"Advice: {PAGE}."
+    )
     say(diagnosis.sentence)
 
 

@@ -14,7 +14,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.corpus.schemas.conversations import folded, last_message
 from airrep.corpus.spans import with_marks
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, many
 from airrep.index.index import Index
 from airrep.index.results.hits import Copied, Hit, Verdict, record_of
 from airrep.index.results.kinds import Shared, Summary
@@ -158,7 +158,7 @@ def print_copied(copied: Sequence[Copied], ranks: Mapping[int, int]) -> None:
         line = Text("Copied: ").append(f"“{printable(_cut(one.text, 80))}”", style=MARK)
         rows = [f"#{ranks[place.row]}" for place in one.places if place.row in ranks]
         rows = rows or [f"row {place.row}" for place in one.places[:COPIES]]
-        count = f" {one.words} words, in {one.examples:,} example{'s' * (one.examples > 1)}: "
+        count = f" {one.words} words, in {many(one.examples, 'example')}: "
         more = ", …" if one.examples > len(rows) else ""
         print_lines(line.append(f"{count}{', '.join(rows)}{more}", style="dim"), hang=INDENT)
 
@@ -231,7 +231,7 @@ def shows_each(queries: int, wide: bool, reasons: bool = False) -> bool:
 def print_summary(summary: Summary, verb: str, *, scored: str = "deviations", wide: bool) -> None:
     """Print what several queries have in common; *verb* says what the examples are to them."""
     first = summary.first if wide else summary.first[:EXAMPLES]
-    told = f"{summary.queries:,} queries; {summary.examples:,} different examples {verb}"
+    told = f"{summary.queries:,} queries; {many(summary.examples, 'different example')} {verb}"
     print_lines(Text(told, style="bold"))
     count = len(summary.first)
     openings = [Shared(f"“{one.name}”", one.examples) for one in summary.openings]
@@ -251,9 +251,8 @@ def print_verdict_counts(verdicts: Sequence[Verdict | None]) -> None:
     """Print for how many of several queries something stands out."""
     counts = Counter(verdict.kind for verdict in verdicts if verdict is not None)
     if counts:
-        told = (
-            f"An example stands out for {counts['stands out']:,} queries; the evidence is weak for {counts['weak']:,}"
-        )
+        told = f"An example stands out for {many(counts['stands out'], 'query', 'queries')}"
+        told += f"; the evidence is weak for {counts['weak']:,}"
         print_lines(Text(f"{told}; nothing here taught the other {counts['nothing']:,}.", style="bold"))
 
 

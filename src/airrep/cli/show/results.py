@@ -25,6 +25,7 @@ from airrep.cli.show.hits import (
     say_where_all_are,
     shows_each,
 )
+from airrep.errors import many
 from airrep.index.results.hits import Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.result import ZERO, Provenance, order_in_words
@@ -105,7 +106,7 @@ def _print_first_to_drop(result: GroupResult) -> None:
 def print_what_if(result: WhatIfResult, general: str = "", wide: bool = False) -> None:
     """Print how each query's group score changes, and the part of the caution that is not in *general*."""
     named = f"{result.removal}: " if result.removal else ""
-    print_lines(Text(f"{printable(named)}{result.removed:,} examples left out, {result.kept:,} kept"))
+    print_lines(Text(f"{printable(named)}{many(result.removed, 'example')} left out, {result.kept:,} kept"))
     each = shows_each(len(result.entries), wide, result.channels is not None)
     if each:
         print_captioned(changes_table(result, result.entries))
@@ -173,7 +174,7 @@ def size_of(manifest: Mapping[str, Any]) -> str:
 
 def _corpus_text(entry: Mapping[str, Any]) -> str:
     times = f" by {entry['appends']:,} appends" if "appends" in entry else ""
-    return f"{entry['rows']:,} rows{times}, {entry['fingerprint'][:12]}"
+    return f"{many(entry['rows'], 'row')}{times}, {entry['fingerprint'][:12]}"
 
 
 def _features_text(name: str, kind: str, dimension: int) -> str:

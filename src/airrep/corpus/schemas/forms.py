@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -81,15 +82,20 @@ _OPTIONS = ("options", "choices")
 _CELLS = ("prompt", "completion", "input", "output", "chosen", "rejected", "rejected_messages")
 """Fields that may hold messages, as a list or, in CSV and similar tables, as JSON text."""
 _TELLING = {
-    *("system", "system_prompt", "history", "tools", "functions", *CHATS, "rejected", "rejected_response"),
-    *("rejected_messages", "answer", "solution", "response", "output", "completion", "context", "reasoning"),
-    *("reasoning_content", "rationale", "chain_of_thought", "thinking", *_OPTIONS, "segments", "chosen"),
-    *("thought", "thoughts", "explanation", "article", "passage", "passages", "paragraph", "document", "documents"),
-    *("story", "dialogue", "abstract", "summary", "text", "content", "evidence", "knowledge", "background", "persona"),
-    *("instruction", "instructions", "input", "query", "problem", "prompt", "message_loss_mask"),
+    *("system", "system_prompt", "history", "tools", "functions", *CHATS, "answer", "solution", "response", "output"),
+    *("completion", "context", *_OPTIONS, "segments", "article", "passage", "passages", "paragraph", "document"),
+    *("documents", "story", "dialogue", "abstract", "summary", "text", "content", "evidence", "knowledge"),
+    *("background", "persona", "instruction", "instructions", "input", "query", "problem", "prompt"),
+    "message_loss_mask",
 }
 """Fields that look like a turn, an answer, a system prompt or a context; the form's name lists the ones that were not
 read."""
+_ANSWER = (
+    r"(.*[_ -])?(answer|solution|response|output|completion|generation|attempt|reasoning|rationale|think(ing)?|thought|"
+    r"explanation|trajector(y|ie)|trace|cot|chosen|rejected)s?([_ -](content|messages|text))?[_ -]?\d*"
+)
+"""Names of fields that look like an answer unless they hold a number, such as ``deepseek_attempt``."""
+_names_answer = lru_cache(1024)(re.compile(_ANSWER, re.IGNORECASE).fullmatch)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _COLUMNS = ("{}", "option_{}", "option{}", "option {}", "choice_{}", "choice{}", "op{}")
 """Names of columns that hold one option of a multiple-choice question each, as in MMLU, MedMCQA and COPA."""
@@ -212,9 +218,14 @@ def _avoided(rest: dict[str, Any], form: str) -> str:
 
 
 def _left_out(rest: Mapping[str, Any]) -> str:
-    """List the fields of :data:`_TELLING` that were not read, as a note in parentheses."""
-    names = sorted((name for name in _TELLING & rest.keys() if not _is_empty(rest[name])), key=list(rest).index)
-    return f" ({', '.join(names)}: not read)" if names else ""
+    """List the telling fields that were not read, as a note in parentheses."""
+    found = [
+        name
+        for name, value in rest.items()
+        if (name in _TELLING or (_names_answer(str(name)) and not isinstance(value, int | float | np.number)))
+        and not _is_empty(value)
+    ]
+    return f" ({', '.join(found)}: not read)" if found else ""
 
 
 def _is_empty(value: object) -> bool:
@@ -273,11 +284,16 @@ def _conversational(
     pairs = every_turn(before + after, response[0], len(before))
     if turns == "all" and len(pairs) > 1:
         return Read(form, pairs)
-    pair = last_turn(before + after, response[0])
-    if len(after) > 1:  # all messages of a completion are learnt, of any role; the response is its last answer
-        chat = chat_of_pair(pair)
-        pair = pair._replace(chat={**chat, "asked": max(1, len(chat["messages"]) - len(after))})
-    return Read(form, [pair], max(0, len(pairs) - 1))
+    return Read(form, [_completed(before, after, response[0])], max(0, len(pairs) - 1))
+
+
+def _completed(before: list[Message], after: list[Message], name: str) -> Pair:
+    """Return the last answer of a completion, all of whose messages are learnt, of any role."""
+    pair = last_turn(before + after, name)
+    if len(after) == 1:
+        return pair
+    chat = chat_of_pair(pair)
+    return pair._replace(chat={**chat, "asked": max(1, len(chat["messages"]) - len(after))})
 
 
 def _said(role: str, field: str, value: object) -> list[Message]:
@@ -498,9 +514,15 @@ def _pair(prompt: object, before: list[Message], response: object, name: str) ->
     if not isinstance(response, Mapping) and not is_messages(response):
         raise DataError(f"{name} is {describe(response)}; text or messages are expected")
     said = read_messages([response] if isinstance(response, Mapping) else response, name)
-    # Some data sets repeat the prompt in both conversations, others hold the answers alone.
-    alone = all(message.role == "assistant" for message in said)
-    return last_turn(before + (_said("user", "prompt", prompt) if alone and prompt is not None else []) + said, name)
+    asked = [] if prompt is None else _said("user", "prompt", prompt)
+    # Some data sets repeat the prompt in both conversations, others hold the completions alone.
+    if (
+        not asked
+        or said[0].role in ("system", "user")
+        or [one[:2] for one in said[: len(asked)]] == [one[:2] for one in asked]
+    ):
+        return last_turn(before + said, name)
+    return _completed(before + asked, said, name)
 
 
 def _spoken(dialogue: str, name: str) -> list[Message]:

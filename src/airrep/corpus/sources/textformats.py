@@ -13,7 +13,7 @@ from typing import IO, Literal, NamedTuple, TextIO
 
 from airrep.corpus.schemas.forms import CHATS, PAIRS
 from airrep.corpus.schemas.values import remedy
-from airrep.errors import DataError
+from airrep.errors import DataError, many
 
 Numbered = Iterator[tuple[int, object]]
 """Records, or DataErrors in place of unreadable records, each with its line or row number."""
@@ -252,7 +252,7 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -
         if len(cells) == len(header):
             yield number, {column: cell or None for column, cell in zip(header, cells, strict=True)}
         else:
-            told = f"has {len(cells)} cell{'s' * (len(cells) != 1)}, but the header has {len(header)} columns"
+            told = f"has {many(len(cells), 'cell')}, but the header has {len(header)} columns"
             yield number, DataError(f"{told}. Put quotes around cells that hold the delimiter")
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from airrep.arrays import Rows
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.evaluation.given import IndexesLike, TrainingPool, cost_of, named_indexes
@@ -157,7 +157,7 @@ class EffectStudy:
 
     def __init__(self, indexes: IndexesLike, queries: CorpusLike) -> None:
         """Open the indexes and read the queries; nothing is scored (ConfigError: no index, or only one query)."""
-        self.indexes, self.queries = named_indexes(indexes, "evaluate"), as_corpus(queries, "queries")
+        self.indexes, self.queries = named_indexes(indexes, "evaluate"), of_answers(as_corpus(queries, "queries"))
         if not self.indexes:
             raise ConfigError("evaluate: no index is given. Give at least one.")
         check_names([name for name, _ in self.indexes])

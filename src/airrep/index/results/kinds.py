@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from airrep.arrays import GroupScores
 from airrep.corpus.corpus import Example
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 from airrep.index.results.hits import Hit, Hits, Record
 from airrep.index.results.result import HARMFUL, HELPFUL, Numbers, Origin, Provenance, Result, Sparing, Tabular, form_of
 
@@ -163,7 +163,8 @@ class TopResult(Tabular, Result, Sequence[Hits]):
 
     def summary(self) -> str:
         longest = max((len(hits) for hits in self.queries), default=0)
-        return f"{len(self):,} queries, {longest} examples each, {HARMFUL if self.least else HELPFUL}"
+        sign = HARMFUL if self.least else HELPFUL
+        return f"{many(len(self), 'query', 'queries')}, {many(longest, 'example')} each, {sign}"
 
 
 class _OfQueries(Tabular, Result):
@@ -290,7 +291,9 @@ class GroupResult(_OfQueries):
                 yield {"query": one.query.id, **numbers, **parts}
 
     def summary(self) -> str:
-        return f"{len(self.queries):,} queries × {len(self.names):,} groups; higher = more helpful"
+        return (
+            f"{many(len(self.queries), 'query', 'queries')} × {many(len(self.names), 'group')}; higher = more helpful"
+        )
 
 
 @dataclass(frozen=True)
@@ -384,8 +387,8 @@ class WhatIfResult(_OfQueries):
 
     def summary(self) -> str:
         return (
-            f"{len(self.queries):,} queries, {self.removed:,} examples removed, {self.kept:,} kept; below 0: without "
-            "the removed examples, the data would teach the answer less"
+            f"{many(len(self.queries), 'query', 'queries')}, {many(self.removed, 'example')} removed, {self.kept:,} "
+            "kept; below 0: without the removed examples, the data would teach the answer less"
         )
 
 
