@@ -336,10 +336,10 @@ class IndexRows:
         sieve = Sieve(id_keys(wanted.to_pylist()))
         for shard in self.shards:
             if shard.may_have(sieve):
-                here = np.flatnonzero(compute.is_in(shard.examples.ids, value_set=wanted).to_numpy())
-                places: Any = pa.array(here)
-                names = shard.examples.ids.take(places).to_pylist()
-                yield from zip(names, (here + shard.start).tolist(), strict=True)
+                here = compute.is_in(shard.examples.ids, value_set=wanted)
+                names = shard.examples.ids.filter(here).to_pylist()
+                places = compute.indices_nonzero(here).to_pylist()
+                yield from zip(names, (place + shard.start for place in places), strict=True)
 
     def groups(self, groups: GroupsLike) -> Groups:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
