@@ -154,6 +154,27 @@ def test_answers_that_were_left_out_are_named_where_nothing_taught_one(tmp_path:
     assert "--turns" not in told(whole, [Question("", "Ωξψφ", "ζηθι", "")])[0].text
 
 
+def test_left_out_answers_are_not_counted_of_a_part_of_the_data(tmp_path: Path) -> None:
+    single = [{"prompt": f"Which plum {n}?", "response": f"Plum {n} is ripe.", "source": "single"} for n in range(20)]
+    data = [*({**one, "source": "talk"} for one in talks(*range(20))), *single]
+    index = airrep.build_index(data, tmp_path / "index", airrep.make_attributor("tfidf"))
+    asked = {"prompt": "Ωξψφ", "response": "ζηθι"}
+
+    def clause(where: str | None = None) -> bool:
+        verdict = airrep.top(tmp_path / "index", **asked, where=where)[0].verdict
+        assert verdict is not None
+        return "earlier assistant turn" in verdict.text.lower()
+
+    assert clause()
+    assert not clause('source == "single"')
+    index = index.delete('source == "talk"')
+    assert not clause()
+    index = index.compact()
+    assert not clause()
+    index.append(talks(30))
+    assert not clause()
+
+
 def test_left_out_answers_of_an_unknown_number(tmp_path: Path) -> None:
     """An index of a part of a corpus, like one of an earlier version, knows only that there are some."""
     corpus = airrep.Corpus.from_records(talks(*range(30)))

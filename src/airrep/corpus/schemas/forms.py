@@ -144,7 +144,7 @@ def read_form(
 
 def read_named_chat(messages: object, name: str, turns: Turns, trainer: Trainer) -> Read:
     """Return the turns of messages in the field that the user named."""
-    found = _of_messages(_heeded(messages, name, trainer), name, turns)
+    found = _of_messages(_heeded(messages, name, trainer), name, turns, whole=trainer.whole)
     pairs = [trainer.marked(trainer.of_messages(pair)) for pair in found.pairs]
     note = bool(found.earlier) * LAST
     return Read(found.form + note + _half_heeded(pairs, trainer), pairs, found.earlier)
@@ -240,14 +240,18 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     form = _NAMES.get((prompt_key, response_key), f"{prompt_key} and {response_key}")
     if (prompt_key, response_key) == _BEFORE_CHATS[0] and isinstance(prompt, str) and isinstance(response, str):
         return Read(form, [Pair(prompt, response, chat=taken_chat(rest))])
+    reads = trainer if (prompt_key, response_key) == _BEFORE_CHATS[1] else DEFAULT
     if is_messages(prompt) or is_messages(response):
-        before = _tools(rest) + _before(rest)
-        return _conversational(before, (prompt_key, prompt), (response_key, response), form, turns)
+        before = _tools(rest) + _before(rest, reads)
+        found = _conversational(
+            before, (prompt_key, prompt), (response_key, response), form, "last" if reads.whole else turns
+        )
+        return found._replace(earlier=0) if reads.whole else found
     extra, joined = _input_of(prompt, rest, prompt_key, response_key)
     prompt, response, options = _with_options(prompt, response, rest)
     if joined or options:
         form = f"{', '.join(filter(None, [prompt_key, joined, options]))} and {response_key}"
-    before = [] if (prompt_key, response_key) == _BEFORE_CHATS[0] else _before(rest)
+    before = [] if (prompt_key, response_key) == _BEFORE_CHATS[0] else _before(rest, reads)
     pair = (trainer if prompt_key == "instruction" else DEFAULT).asked(prompt, extra, response)
     if before:
         said = [*_said("user", "prompt", pair.prompt), *_said("assistant", "response", response)]
@@ -257,9 +261,11 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     return Read(form, [pair])
 
 
-def _before(rest: dict[str, Any]) -> list[Message]:
-    """Take system prompt and history out of ``rest``, as messages."""
+def _before(rest: dict[str, Any], trainer: Trainer) -> list[Message]:
+    """Take system prompt and history out of ``rest``, as messages, if the trainer reads them."""
     found: list[Message] = []
+    if trainer.literal:
+        return found
     for name in _SYSTEM:
         if isinstance(rest.get(name), str) or is_messages(rest.get(name)):
             found += system_message(rest.pop(name), name)
@@ -347,6 +353,9 @@ def _with_columns(prompt: object, response: object, rest: dict[str, Any]) -> tup
 def _read_preference(rest: dict[str, Any], preferences: Preferences, trainer: Trainer) -> Read:
     plain = isinstance(rest.get("prompt"), str)
     prompt, chosen, rejected, before = _preference_of(rest, trainer)
+    if trainer.literal and prompt is None and isinstance(chosen, str) and isinstance(rejected, str):
+        plain, border = True, _border(chosen, rejected, literal=True)
+        prompt, chosen, rejected = chosen[:border], chosen[border:], rejected[border:]
     pairs = read_preference(prompt, before, chosen, rejected, both=preferences != "chosen")
     form = f"{PAIRED} ({'chosen and rejected' if len(pairs) > 1 else 'chosen'})"
     if not plain or before or not isinstance(chosen, str):
@@ -366,16 +375,16 @@ def _preference_of(rest: dict[str, Any], trainer: Trainer) -> tuple[object, obje
     if prompt_key in ("instruction", "question"):
         extra, _ = _input_of(prompt, rest, prompt_key, "response")
         prompt = trainer.asked(prompt, extra, "").prompt
-    before = _tools(rest) + _before(rest)
+    before = _tools(rest) + _before(rest, trainer if prompt_key in (None, "prompt") else DEFAULT)
     return prompt, rest.pop("chosen"), rest.pop("rejected", None), before
 
 
 def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Preferences, trainer: Trainer) -> Read:
-    before = _tools(rest) + _before(rest)
+    before = _tools(rest) + _before(rest, trainer)
     messages = before + _heeded(rest.pop(name), name, trainer)
     rejected = [key for key in ("rejected_response", "rejected_messages") if not _is_empty(rest.get(key))]
     if not rejected:
-        return _of_messages(messages, name, turns)
+        return _of_messages(messages, name, turns, whole=trainer.whole)
     other = rest.pop(rejected[0])  # ms-swift: the messages hold the chosen answer
     if preferences == "chosen":
         return Read(f"{PAIRED} (chosen)", [last_turn(messages, name)])
@@ -386,12 +395,13 @@ def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Prefe
     return Read(f"{PAIRED} (chosen and rejected)", [chosen, avoided._replace(part=("preference", "rejected"))])
 
 
-def _of_messages(messages: list[Message], form: str, turns: Turns) -> Read:
-    if turns == "all":
-        pairs = every_turn(messages, form)
-        return Read(form, pairs if len(pairs) > 1 else [pair._replace(part=None) for pair in pairs])
+def _of_messages(messages: list[Message], form: str, turns: Turns, *, whole: bool = False) -> Read:
+    """Read the last turn or all turns; a conversation that is learnt *whole* is one example, with no turn left out."""
+    pairs = every_turn(messages, form) if turns == "all" else [last_turn(messages)]
+    if len(pairs) > 1 and not whole:
+        return Read(form, pairs)
     answers = sum(one.role == "assistant" and one.learnt for one in messages[1:])  # a first message answers nothing
-    return Read(form, [last_turn(messages)], answers - 1)
+    return Read(form, [pairs[-1]._replace(part=None)], 0 if whole or turns == "all" else answers - 1)
 
 
 def names(record: Mapping[str, Any]) -> str:
@@ -539,9 +549,15 @@ def _spoken(dialogue: str, name: str) -> list[Message]:
     return found
 
 
-def _border(chosen: str, rejected: str) -> int:
-    """Return the length of two texts' common beginning up to its last white space; 0 if one text begins the other."""
+def _border(chosen: str, rejected: str, *, literal: bool = False) -> int:
+    """Return the length of two texts' common beginning up to its last white space; 0 if one text begins the other.
+
+    *literal*: as trl does, all of the beginning without a space at its end, and without the last letter of a text.
+    """
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
-    if shared in (len(chosen), len(rejected)):  # one begins with the other, so the prompt's end is unknown
+    one_begins_other = shared in (len(chosen), len(rejected))
+    if literal:
+        return shared - (one_begins_other or chosen[shared - 1 : shared] == " ")
+    if one_begins_other:  # the prompt's end is unknown
         return 0
     return max((place + 1 for place in range(shared) if chosen[place].isspace()), default=0)

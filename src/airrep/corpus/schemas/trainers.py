@@ -28,6 +28,8 @@ class Trainer(NamedTuple):
     """Turns of a conversation that become examples by default."""
     whole: bool = False
     """True if the trainer learns all tokens of a list of messages, not only the answers."""
+    literal: bool = False
+    """True if the trainer reads no ``system`` or ``history`` beside its own fields, and finds no speakers in texts."""
     marks: tuple[str, ...] = MARKS
     """Keys of a message, such as ``weight``, by which this trainer excludes the message from training."""
     bare: bool = False
@@ -78,7 +80,7 @@ _ALPACA = (
 """The prompt format that Alpaca was trained with."""
 TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
     {
-        "trl": Trainer(marks=(), whole=True, max_tokens=1024, cut="end"),
+        "trl": Trainer(marks=(), whole=True, literal=True, max_tokens=1024, cut="end"),
         "axolotl": Trainer("\n\n### Input:\n", _ALPACA, turns="all", bare=True, cut="drop"),
         "llamafactory": Trainer("\n", turns="all", marks=(), max_tokens=2048, cut="shares"),
         "ms-swift": Trainer("\n", turns="all", marks=("loss", "loss_scale"), cut="drop"),
