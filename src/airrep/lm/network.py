@@ -13,13 +13,11 @@ A step lowers the mean over its examples; only log likelihoods are averaged over
 with ``sft``. trl's trainers do the same, except that its ORPO trainer counts the prompt's tokens too.
 """
 
-import copy
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import repeat, takewhile
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -27,7 +25,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from airrep.arrays import Rows
 from airrep.errors import AirRepError, ConfigError, TrainingError, first_line
@@ -37,7 +34,7 @@ from airrep.lm.settings import FineTuneSettings, LossName
 from airrep.runtime.devices import ResolvedPrecision, autocast, without_cudnn
 from airrep.runtime.packing import pack
 from airrep.runtime.seeding import stream
-from airrep.shapes import Float, Float64, Int64
+from airrep.shapes import Float, Float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,11 +131,6 @@ Refer: TypeAlias = Callable[[Documents], Float64[np.ndarray, "n 2"]]
 IDLE = "airrep_idle"
 """Attribute of a model: names of linear maps that it never calls, since it multiplies with their weights itself."""
 
-WHOLE = "airrep_whole"
-"""Attribute of a model: True if its logits cannot be computed from the last hidden states of its base."""
-LOGITS = 2**22
-"""Most logits that are held at a time: 16 MiB, and as much for each step of their gradient."""
-
 _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """Words of an error that say memory is short."""
 
@@ -163,87 +155,7 @@ class Execution:
 
 def token_losses(model: Any, batch: PackedDocuments) -> Float[Tensor, " r"]:
     """Return the cross-entropy of each response token given all tokens before it, in nats; see :func:`token_logits`."""
-    if not torch.is_grad_enabled():
-        return token_values(model, batch, _cross_entropy)[0]
-    return _cross_entropy(token_logits(model, batch), batch.targets)[0]
-
-
-def _cross_entropy(logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"]) -> tuple[Tensor, ...]:
-    return (functional.cross_entropy(logits, targets, reduction="none"),)
-
-
-OfLogits: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
-"""Function of logits ``(r, v)`` and targets ``(r,)`` that returns numbers of each token, all ``(r,)``."""
-
-
-def token_values(model: Any, batch: PackedDocuments, of: OfLogits) -> tuple[Float[Tensor, " r"], ...]:
-    """Return *of* the logits for each response token, whose weights get no gradient; only the first can have one.
-
-    Logits are computed for a part of the tokens at a time, :data:`LOGITS` numbers, with their gradient.
-    """
-    base, prefix = model.base_model, model.base_model_prefix
-    head = (module for name, module in model.named_modules() if name.partition(".")[0] != prefix)
-    if (
-        base is model
-        or getattr(model, WHOLE, False)
-        or any(module._forward_hooks for module in head)
-        or not (reads_packed(model) and _keeps_few(model))
-    ):
-        return of(token_logits(model, batch), batch.targets)
-    with without_cudnn():
-        found = _run(base, **_inputs(model, batch))
-
-    def part(rows: Float[Tensor, "n h"], targets: Int64[Tensor, " n"]) -> tuple[Tensor, ...]:
-        alone, ran = copy.copy(model), copy.copy(base)  # copies, since other threads may use the model
-        called = list[bool]()
-
-        def given(*_: Any, **__: Any) -> Any:
-            called.append(True)
-            return replace(found, last_hidden_state=rows[None])
-
-        ran.__dict__["forward"] = given
-        alone.__dict__["_modules"] = {**model._modules, prefix: ran}
-        logits = _run(alone, input_ids=batch.ids[:, : len(rows)], use_cache=False).logits[0]
-        if not called:  # but a part of the base
-            raise ConfigError(f"lm {model.name_or_path}: a {type(model).__name__} does not call its base")
-        return of(logits.to(torch.promote_types(logits.dtype, torch.float32)), targets)
-
-    step = max(1, LOGITS // model.get_input_embeddings().weight.shape[0])
-    rows = found.last_hidden_state[0][batch.predictors]
-    try:
-        values: tuple[Tensor, ...] = _Parts.apply(rows, batch.targets, part, step)  # type: ignore[no-untyped-call]
-    except ConfigError:
-        setattr(model, WHOLE, True)
-        return of(token_logits(model, batch), batch.targets)
-    return values
-
-
-class _Parts(torch.autograd.Function):
-    """Numbers of each row, a part of the rows at a time; the forward pass computes the gradient of the first one."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, targets: Tensor, of: OfLogits, step: int) -> tuple[Tensor, ...]:
-        parts, gradients = [], []
-        for some, own in zip(rows.split(step), targets.split(step), strict=True):
-            with torch.set_grad_enabled(ctx.needs_input_grad[0]):
-                part = some.detach().requires_grad_(ctx.needs_input_grad[0])
-                values = of(part, own)
-                if ctx.needs_input_grad[0]:
-                    gradients += torch.autograd.grad(values[0].sum(), part)
-            parts.append([each.detach() for each in values])
-        found = tuple(torch.cat(each) for each in zip(*parts, strict=True))
-        ctx.mark_non_differentiable(*found[1:])
-        ctx.save_for_backward(*([torch.cat(gradients)] if gradients else []))
-        return found
-
-    @staticmethod
-    def backward(ctx: Any, first: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        return ctx.saved_tensors[0] * first[:, None], None, None, None
-
-
-def _keeps_few(model: Any) -> bool:
-    """True if a model can compute the logits of some tokens alone."""
-    return "logits_to_keep" in inspect.signature(model.forward).parameters
+    return functional.cross_entropy(token_logits(model, batch), batch.targets, reduction="none")
 
 
 def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
@@ -251,7 +163,8 @@ def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
 
     A model with the attention of :mod:`airrep.lm.attention` reads a packed batch; other models read one document.
     """
-    keep = {"logits_to_keep": batch.predictors} if _keeps_few(model) else {}
+    keeps_few = "logits_to_keep" in inspect.signature(model.forward).parameters
+    keep = {"logits_to_keep": batch.predictors} if keeps_few else {}
     with without_cudnn():
         logits: Tensor = _run(model, **_inputs(model, batch), **keep).logits[0]
     rows = logits if len(logits) == len(batch.predictors) else logits[batch.predictors]  # if all are given
@@ -362,31 +275,6 @@ def _blocks(model: Any, name: str) -> torch.nn.ModuleList:
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:
             return module
     raise ConfigError(f"lm {name}: airrep cannot find the layers of a {type(model).__name__}. Use layer=-1 (the last).")
-
-
-@contextmanager
-def recomputed(model: Any, share: float, again: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-    """Let a *share* of the layers, the first ones, keep no activations in the context; backward passes make them again.
-
-    Layers run inside *again* then. A model whose layers cannot be found stays as it is.
-    """
-    try:
-        blocks = list(_blocks(model, ""))
-    except ConfigError:
-        blocks = []
-    chosen = blocks[: math.ceil(share * len(blocks))]
-    before = [block.__dict__.get("forward") for block in chosen]
-    for block in chosen:
-        block.forward = partial(
-            checkpoint, block.forward, use_reentrant=False, context_fn=lambda: (nullcontext(), again())
-        )
-    try:
-        yield
-    finally:
-        for block, own in zip(chosen, before, strict=True):
-            del block.forward
-            if own is not None:
-                block.forward = own
 
 
 def recompute_activations(model: Any, name: str) -> None:

@@ -17,7 +17,6 @@ from worlds.small_world import make_corpus
 from worlds.tiny_lms import TYPES, some_examples, tiny_lm, tiny_network, tiny_opt
 
 import airrep
-from airrep.attributors.gradient import reading
 from airrep.attributors.gradient.projection import (
     Covariances,
     GradientProjector,
@@ -28,7 +27,6 @@ from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
-from airrep.lm import network
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
@@ -479,37 +477,3 @@ def test_an_index_says_what_its_gradients_leave_out(jetmoe: str, tmp_path: Path)
     assert "only linear maps" in channels.caution
     whole = make_attributor("ekfac", {"lm": jetmoe})
     assert whole.caution.startswith("ekfac reads only linear maps")
-
-
-@pytest.mark.parametrize("objective", ["loss", "margin"])
-def test_logits_in_parts_and_layers_that_run_again_give_the_same_gradients(
-    objective: Any, llama: TargetLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lm, sites = executed(llama, batch_tokens=10_000), find_sites(llama.model, ["all-linear"], "lm")
-    documents, rows = lm.tokenise(some_examples(9)), llama.model.get_input_embeddings().weight.shape[0]
-    longest = documents.take([int(documents.lengths.argmax())])
-    name = {"loss": "_losses", "margin": "_margins"}[objective]
-    values, projections = getattr(reading, name), random_projections(sites, 2, seed=0)
-
-    def read(most: int, tokens: int) -> tuple[Any, int, int]:
-        """What is found, the most logits at a time, and how many numbers are kept for the backward pass."""
-        sizes, held = list[int](), dict[int, torch.Tensor]()
-        monkeypatch.setattr(network, "LOGITS", most)
-        monkeypatch.setattr(reading, "TOKENS", tokens)
-        monkeypatch.setattr(reading, name, lambda logits, own: sizes.append(logits.numel()) or values(logits, own))
-
-        def hold(kept: torch.Tensor) -> torch.Tensor:
-            held.setdefault(kept.data_ptr(), kept)
-            return kept
-
-        with torch.autograd.graph.saved_tensors_hooks(hold, lambda kept: kept):
-            found = project_gradients(lm, longest, sites, projections, objective=objective)
-        return found, max(sizes), sum(kept.numel() for kept in held.values())
-
-    wanted, whole, before = read(2**30, 10_000)
-    found, part, after = read(5 * rows, int(longest.lengths[0]) // 3)
-    assert part <= 5 * rows < whole
-    assert after < 0.7 * before
-    assert unlike(found.features, wanted.features) < EXACT
-    np.testing.assert_allclose(found.losses[0], wanted.losses[0], rtol=EXACT)
-    assert not [name for name, module in llama.model.named_modules() if "forward" in module.__dict__]

@@ -22,10 +22,10 @@ from torch.nn import functional
 
 from airrep.arrays import Rows
 from airrep.errors import ConfigError
-from airrep.lm.attention import PackedDocuments, reads_packed
+from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
-from airrep.lm.network import IDLE, memory_named, recomputed, token_values
+from airrep.lm.network import IDLE, memory_named, token_logits
 from airrep.lm.packed import Tap, fused_shapes, is_fused, pool_name, tapped
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float, Int64
@@ -43,8 +43,7 @@ LEAST_UNREAD = 0.01
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 TOKENS = 512
-"""Most tokens of a batch on a CPU, and of a longer example in all layers that keep activations: more are not faster,
-and SmolLM2-135M needs 0.9 MB for the activations of each."""
+"""Most tokens of a batch on a CPU: more are not faster, and SmolLM2-135M needs 1 MB for the activations of each."""
 
 Objective: TypeAlias = Literal["loss", "margin"]
 """The quantity that is differentiated: the loss, or minus the log odds of the response's tokens."""
@@ -257,9 +256,8 @@ def read_gradients(
         for batch in pack(documents.lengths, 1 if apart else tokens or execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
             hooks.begin(DocumentPlaces(batch, execution.device))
-            long = tokens is not None and batch.tokens > TOKENS and reads_packed(lm.model)
-            with recomputed(lm.model, 1 - TOKENS / batch.tokens if long else 0.0, hooks.silent), execution.autocast():
-                each, losses = token_values(lm.model, packed, _losses if objective == "loss" else _margins)
+            with execution.autocast():
+                each, losses = _objective(token_logits(lm.model, packed), packed.targets, objective)
             chances = -torch.expm1(-losses)  # 1 − exp(−loss), exact where p is near 1
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
             if packed.shares is not None:
@@ -274,15 +272,13 @@ def read_gradients(
             yield ReadBatch(batch.rows, doubts, losses.split(documents.response_lengths[batch.rows].tolist()))
 
 
-def _losses(logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"]) -> tuple[Float[Tensor, " r"], ...]:
-    """Return the loss of each response token, with and without a graph."""
+def _objective(
+    logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"], objective: Objective
+) -> tuple[Float[Tensor, " r"], Float[Tensor, " r"]]:
+    """Return the objective, and the loss without a graph, of each response token."""
     losses = functional.cross_entropy(logits, targets, reduction="none")
-    return losses, losses.detach()
-
-
-def _margins(logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"]) -> tuple[Float[Tensor, " r"], ...]:
-    """Return minus the log odds, and the loss without a graph, of each response token."""
-    losses = functional.cross_entropy(logits, targets, reduction="none")
+    if objective == "loss":
+        return losses, losses.detach()
     others = logits.scatter(1, targets[:, None], -torch.inf).logsumexp(dim=1)
     return others - logits.gather(1, targets[:, None]).squeeze(1), losses.detach()
 
@@ -324,15 +320,6 @@ class SiteHooks(ExitStack):
         self._ran: set[str] = set()
         self._learnt: set[str] = set()
 
-    @contextmanager
-    def silent(self) -> Iterator[None]:
-        """Tell the reader nothing in the context, where layers run again."""
-        reader, self._reader = self._reader, None
-        try:
-            yield
-        finally:
-            self._reader = reader
-
     def end(self) -> None:
         """End a batch: the reader receives sites that no token met, or without gradients, with 0 tokens.
 
@@ -369,10 +356,7 @@ class SiteHooks(ExitStack):
     def _read(self, site: Site, inputs: Tensor, outputs: Tensor, places: DocumentPlaces) -> None:
         """Pass a site's inputs, and later its output gradients, to the reader: one row for each token."""
         reader = self._reader
-        if not outputs.requires_grad:  # nothing below a first site is differentiated
-            outputs.requires_grad_(True)
-        if reader is None:
-            return
+        assert reader is not None
         with torch.autocast(torch.device(self._device).type, enabled=False):  # keep's result meets float32 gradients
             kept = reader.keep(site, wide(inputs.detach()))
         self._ran.add(site.name)
@@ -381,6 +365,8 @@ class SiteHooks(ExitStack):
             self._learnt.add(site.name)
             reader.take(site, kept, wide(gradients.flatten(0, -2)), places)
 
+        if not outputs.requires_grad:  # nothing below a first site is differentiated
+            outputs.requires_grad_(True)
         outputs.register_hook(back)
 
     def _placed(self, site: Site, rows: int) -> DocumentPlaces:
