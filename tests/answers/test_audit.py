@@ -300,3 +300,24 @@ def test_common_ngrams_are_not_looked_for_again() -> None:
     rare = looked.without_common(2)
     rare.see([Seen(40, text(0, 12))])
     assert rare.found == [(5 / 13, 40)]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{asked} Answer briefly and only from the passage above, please. {more}",
+        "{more} {shared} {asked}",
+        "{shared}\n{asked}",
+    ],
+)
+def test_exact_copies_of_items_with_an_instruction_inside_are_contained(tmp_path: Path, form: str) -> None:
+    shared = "Is this sentence true, given all that was said before it?"
+    texts = [
+        form.format(asked=text(9 * place, 5), more=text(300 + 30 * place, 5), shared=shared) for place in range(12)
+    ]
+    rows = [Example(one, f"word{800 + place}", f"t{place}") for place, one in enumerate(texts)]
+    index = build([*rows, *(Example(text(900 + place, 9), "other", f"o{place}") for place in range(9))], tmp_path / "index")
+    items = [Example(row.prompt, row.response, f"q{place}") for place, row in enumerate(rows)]
+    found = airrep.audit(index, items).items
+    assert [one.verdict for one in found] == ["contained"] * 12
+    assert [one.text and one.text.example.id for one in found] == [row.id for row in rows]

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
@@ -60,11 +60,13 @@ class _Text:
 class Containment:
     """Search for texts in a stream of examples; of examples with equal shares the first counts."""
 
-    def __init__(self, texts: Sequence[str], order: int) -> None:
+    def __init__(self, texts: Sequence[str], order: int, shared: Set[str] = frozenset()) -> None:
+        """*shared* n-grams do not count in a text that has others."""
         looked = []
         for text, words in zip(texts, map(words_of, texts), strict=True):
             own = min(order, len(words))  # a shorter text is one n-gram
-            looked.append(_Text(text, words, own, frozenset(ngrams_of(words, own) if own >= SHORTEST else ())))
+            ngrams = frozenset(ngrams_of(words, own) if own >= SHORTEST else ())
+            looked.append(_Text(text, words, own, ngrams - shared or ngrams))
         self._look_for(looked)
 
     def _look_for(self, texts: list[_Text]) -> None:
@@ -341,12 +343,19 @@ class _Looking:
         progress: OnProgress | None,
     ) -> None:
         self._index, self._count, self._settings = index, len(items), settings
-        texts = _own_texts(items, settings.order)
-        # A prompt alone must be long enough: many items share short prompts, such as "Is it true?".
-        # A short question counts with its system prompt, which is a template if many examples have it.
-        both = [(prompt, item.prompt) for (prompt, _), item in zip(texts, items, strict=True)]
-        prompts = [next((one for one in two if len(words_of(one)) >= settings.order), "") for two in both]
-        self._all = Containment([*map("\n".join, texts), *prompts], settings.order)
+        texts = [(folded(item.prompt).removeprefix(SYSTEM), item.response) for item in items]
+        shared, looked = _shared(texts, settings.order), list[str]()
+        # A copy may have what the items share, or not: each item is looked up with it, and without it.
+        cut = [
+            (_without(asked, shared, settings.order), _without(said, shared, settings.order)) for asked, said in texts
+        ]
+        for pairs in (texts, cut) if shared else (texts,):
+            # A prompt alone must be long enough: many items share short prompts, such as "Is it true?".
+            # A short question counts with its system prompt, which is a template if many examples have it.
+            both = [(prompt, item.prompt) for (prompt, _), item in zip(pairs, items, strict=True)]
+            prompts = [next((one for one in two if len(words_of(one)) >= settings.order), "") for two in both]
+            looked += [*map("\n".join, pairs), *prompts]
+        self._all = Containment(looked, settings.order, shared)
         count = int(keep.sum())
         on_rows, keys = count_rows(count, progress, stage="comparing"), RecordKeys()
         for row, example in kept_examples(index, keep):
@@ -359,14 +368,15 @@ class _Looking:
 
     def same_text(self, place: int) -> tuple[SameText | None, _Found]:
         """Return the example with most of an item's words, and the finding by words alone."""
-        rare, prompt = self._rare, place + self._count
-        if 0 < rare.size(prompt) < min(self._settings.order, self._all.size(prompt)):
-            rare.found[prompt] = None  # a short question after a long system prompt is too short
-        contained = self._contained(place), self._contained(prompt)
-        if contained != (None, None):
-            return self._most_of(self._all, place, *contained), "contained"
-        some = self._most_of(rare, place, rare.found[place], rare.found[prompt])
-        return some, "too short" if rare.found[place] is None else "not contained"
+        rare, places = self._rare, range(place, len(self._all.found), self._count)
+        for prompt in places[1::2]:
+            if 0 < rare.size(prompt) < min(self._settings.order, self._all.size(prompt)):
+                rare.found[prompt] = None  # a short question after a long system prompt is too short
+        contained = {one: found for one in places if (found := self._contained(one)) is not None}
+        if contained:
+            return self._most_of(self._all, contained), "contained"
+        some = self._most_of(rare, {one: found for one in places if (found := rare.found[one]) is not None})
+        return some, "too short" if rare.found[places[-2]] is None else "not contained"
 
     def _contained(self, place: int) -> Contained | None:
         """Return the example that has all of a text, with the same signs, or enough of all and of the rare n-grams."""
@@ -383,30 +393,26 @@ class _Looking:
                     return Contained(share, found.row)
         return None
 
-    def _most_of(
-        self, looked: Containment, place: int, whole: Contained | None, prompt: Contained | None
-    ) -> SameText | None:
-        """Return the example with most of an item, or of its prompt if that share is greater; None without any."""
-        alone = prompt is not None and (whole is None or prompt.share > whole.share)
-        best = prompt if alone else whole
-        if best is None or best.row < 0:
+    def _most_of(self, looked: Containment, found: Mapping[int, Contained]) -> SameText | None:
+        """Return the example with the greatest share of one of an item's texts, by their places; None without any."""
+        place = max(found, key=lambda one: found[one].share, default=-1)
+        if place < 0 or found[place].row < 0:
             return None
+        best = found[place]
         example = self._index.example(best.row)
-        words = looked.same_words(place + self._count * alone, _whole(example))
-        return SameText("prompt" if alone else "item", best.share, words, best.row, example)
+        part: Part = "prompt" if place // self._count % 2 else "item"
+        return SameText(part, best.share, looked.same_words(place, _whole(example)), best.row, example)
 
 
 def _whole(example: Example) -> str:
     return f"{example.prompt}\n{example.response}"
 
 
-def _own_texts(items: Sequence[Example], order: int) -> list[tuple[str, str]]:
-    """Return prompt and response of each item, without system prompt, tools and stretches that most items share."""
-    texts = [(folded(item.prompt).removeprefix(SYSTEM), item.response) for item in items]
+def _shared(texts: Sequence[tuple[str, str]], order: int) -> Set[str]:
+    """Return the n-grams that most items share, prompts and responses together."""
     different = {tuple(words_of("\n".join(text))) for text in texts}
     counts = Counter(ngram for words in different for ngram in set(ngrams_of(words, order)))
-    shared = {ngram for ngram, count in counts.items() if count > max(FEW_ITEMS, len(different) / 2)}
-    return [(_without(prompt, shared, order), _without(said, shared, order)) for prompt, said in texts]
+    return {ngram for ngram, count in counts.items() if count > max(FEW_ITEMS, len(different) / 2)}
 
 
 def _without(text: str, shared: Collection[str], order: int) -> str:
