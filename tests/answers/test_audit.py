@@ -316,7 +316,9 @@ def test_exact_copies_of_items_with_an_instruction_inside_are_contained(tmp_path
         form.format(asked=text(9 * place, 5), more=text(300 + 30 * place, 5), shared=shared) for place in range(12)
     ]
     rows = [Example(one, f"word{800 + place}", f"t{place}") for place, one in enumerate(texts)]
-    index = build([*rows, *(Example(text(900 + place, 9), "other", f"o{place}") for place in range(9))], tmp_path / "index")
+    index = build(
+        [*rows, *(Example(text(900 + place, 9), "other", f"o{place}") for place in range(9))], tmp_path / "index"
+    )
     items = [Example(row.prompt, row.response, f"q{place}") for place, row in enumerate(rows)]
     found = airrep.audit(index, items).items
     assert [one.verdict for one in found] == ["contained"] * 12

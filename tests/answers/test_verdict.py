@@ -160,19 +160,20 @@ def test_left_out_answers_are_not_counted_of_a_part_of_the_data(tmp_path: Path) 
     index = airrep.build_index(data, tmp_path / "index", airrep.make_attributor("tfidf"))
     asked = {"prompt": "Ωξψφ", "response": "ζηθι"}
 
-    def clause(where: str | None = None) -> bool:
+    def text(where: str | None = None) -> str:
         verdict = airrep.top(tmp_path / "index", **asked, where=where)[0].verdict
         assert verdict is not None
-        return "earlier assistant turn" in verdict.text.lower()
+        return verdict.text
 
-    assert clause()
-    assert not clause('source == "single"')
+    assert "20 earlier assistant turns of the data" in text()
+    unknown = ". Earlier assistant turns of the data"  # how many of them are among the rest is not stored
+    assert unknown in text('source == "single"')
     index = index.delete('source == "talk"')
-    assert not clause()
+    assert unknown in text()
     index = index.compact()
-    assert not clause()
+    assert unknown in text()
     index.append(talks(30))
-    assert not clause()
+    assert unknown in text()
 
 
 def test_left_out_answers_of_an_unknown_number(tmp_path: Path) -> None:

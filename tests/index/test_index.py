@@ -26,6 +26,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.index.encoding import without_texts
 from airrep.index.results.result import Provenance
 from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts import MANIFEST, locked, read_manifest, write_manifest
@@ -913,6 +914,13 @@ def test_typed_queries_are_read_in_the_form_of_all_training_rows(tmp_path: Path,
     assert [one.chat for one in index.question(typed[:1], "wrong").better or ()] == [
         stored[0].chat if form in ("joined", "alpaca") else None
     ]
+    noted = [{**one, "better_answer": "wrong", "gold": 3} for one in records]  # a field beside does not change the form
+    assert [one.chat for one in index.question(noted, "better_answer").queries] == found
+    (tmp_path / "bare").mkdir()
+    without_texts(index, tmp_path / "bare")
+    for bare in (index.rendered, read_manifest(tmp_path / "bare")["rendered"]):
+        assert bare["form"] == ("joined" if form in ("joined", "alpaca") else None)
+        assert (bare["preamble"], bare["whole"]) == (form == "alpaca", False)
     (talk,) = index.question(airrep.Corpus.from_records([{"messages": talks[0]}])).queries  # messages stay messages
     assert "form" not in (talk.chat or {})
 
@@ -930,6 +938,10 @@ def test_a_query_as_a_training_example_is_read_as_the_trainer_reads_rows(tmp_pat
     assert typed.chat == {"messages": talk, "learn": "all"}
     joined = airrep.Example("a", "b", chat={"form": "joined"})
     assert index.as_trained(joined) == joined
+    said = [{"role": "assistant", "content": "some answer"}]  # trl learns of these rows the completion alone
+    completed = airrep.Corpus.from_records([{"prompt": talk[:1], "completion": said}], trained_with="trl")
+    answers = airrep.build_index(completed, tmp_path / "j", "tfidf")
+    assert answers.as_trained(airrep.Example("a", "b")) == airrep.Example("a", "b")
 
 
 def test_an_index_of_an_earlier_version_is_told_to_be_built_again(index: airrep.Index) -> None:

@@ -119,7 +119,7 @@ def verdicts(
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
     # Of which examples earlier turns were left out is not stored, so their number says nothing of a part of the data.
     whole = keep.all() and "compacted" not in index.manifest["corpora"][0]
-    read = index.reading if whole else Reading()
+    read = index.reading if whole else replace(index.reading, earlier_turns=0)
     judged = (_verdict(found, place, chance, read, contrast=contrast) for place, chance in enumerate(chances))
     return [None if part else one for part, one in zip(spanned, judged, strict=True)], found.spread
 

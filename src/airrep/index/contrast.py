@@ -1,5 +1,6 @@
 """Questions: queries, with a better answer to each if there is one."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,9 +74,10 @@ class Question:
         return cls(asked, tuple(map(_spanned_alike, asked, found)))
 
     def typed_as(self, form: str, preamble: bool, trainer: Trainer) -> Self:
-        """Read prompts without a chat in the *form* of the training rows, unless records gave them as messages."""
+        """Read typed prompts, and those of records with prompt and response, in the *form* of the training rows."""
         reading = self.queries.reading if isinstance(self.queries, Corpus) else Reading()
-        if not set(reading.forms) <= {PLAIN, "example"} and "prompt_field" not in reading.options:
+        forms = {re.split(r" \(|, ", form)[0] for form in reading.forms}  # without notes on other fields
+        if not forms <= {PLAIN, "example"} and "prompt_field" not in reading.options:
             return self
 
         def typed(one: Example) -> Example:

@@ -19,7 +19,7 @@ from airrep.attributors.recipes import Channel, asked_settings
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, is_one
-from airrep.corpus.schemas.conversations import MESSAGES, Pair
+from airrep.corpus.schemas.conversations import Pair
 from airrep.corpus.schemas.trainers import Trainer, trainer_of
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.contrast import Better, Question
@@ -44,8 +44,6 @@ IDS_SHOWN = 5
 
 MODELS = ("warmed", "lm", "tokenizer", "encoder")
 """Settings that name a model."""
-FORMS_READ = 64
-"""Rows whose forms are compared, to read typed queries in the form of the training data."""
 HELD = 2**29
 """Most scores that are cached for later queries, 2 GiB."""
 
@@ -317,28 +315,20 @@ class Index(EditableIndex):
     def question(self, queries: Queries, better: Better | None = None, where: str = "queries") -> Question:
         """Read queries, and better answers if given, as the index's records were read; *where* names them in errors."""
         asked = Question.of(queries, better, self.asking, where)
-        if not self.reading.forms or self._form is None:
+        rendered = self.rendered if self.reading.forms else None
+        if rendered is None or rendered["form"] is None:
             return asked
-        return asked.typed_as(*self._form, self._trainer)
+        return asked.typed_as(rendered["form"], rendered["preamble"], self._trainer)
 
     def as_trained(self, query: Example) -> Example:
         """Return a query as it would be read as a training example: some trainers learn more of it than the answer."""
-        if not self._trainer.whole or not query.prompt.strip():
+        if not query.prompt.strip() or not self._trainer.whole or not self.rendered["whole"]:
             return query
         return replace(query, chat=self._trainer.of_messages(Pair(query.prompt, query.response, chat=query.chat)).chat)
 
     @property
     def _trainer(self) -> Trainer:
         return trainer_of(self.reading.options.get("trained_with"))
-
-    @cached_property
-    def _form(self) -> tuple[str, bool] | None:
-        """Form of all rows with a prompt, and if a preamble goes before it; None: they differ, or have a template."""
-        live = np.flatnonzero(self.live)
-        rows = live[np.linspace(0, len(live) - 1, min(FORMS_READ, len(live))).astype(np.int64)]
-        chats = [one.chat or {} for one in self.examples(rows) if one.prompt.strip()]
-        found = {(str(chat.get("form", MESSAGES["form"])), "prompt" in chat) for chat in chats}
-        return None if len(found) != 1 or (one := found.pop())[0] == MESSAGES["form"] else one
 
     def _hits(self, found: TopK) -> list[tuple[Hit, ...]]:
         """Return the hits of each query; an example is read once, even if several queries have it."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -298,8 +299,8 @@ class Labels:
     def corpus_of(self, name: Literal["train", "queries"], corpora: Sequence[Corpus]) -> Corpus:
         """Return the corpus that pools or queries were drawn from (ArtifactError: it is not among *corpora*)."""
         wanted = self.state[name]
-        corpora = [*corpora, *map(of_answers, corpora)] if name == "queries" else corpora
-        found = next((corpus for corpus in corpora if corpus.fingerprint == wanted), None)
+        asked = map(of_answers, corpora) if name == "queries" else ()  # made only if none of the corpora is it
+        found = next((corpus for corpus in chain(corpora, asked) if corpus.fingerprint == wanted), None)
         if found is None:
             given = ", ".join(corpus.fingerprint[:12] for corpus in corpora)
             lacks = f"was made from other {name} data (fingerprint {wanted[:12]}; given: {given})"

@@ -186,10 +186,13 @@ class Adaptation:
 
     def _read_whole(self, corpus: Corpus, what: str) -> Corpus:
         """Return the part of a corpus whose responses the LM can read whole."""
-        refused = load_lm(self.lm).unusable(of_answers(corpus))
+        lm = load_lm(self.lm)
+        refused = lm.unusable(of_answers(corpus))
+        if what == "examples":  # they may be queries too, and a trainer may learn more of them than the answer
+            refused |= lm.unusable(corpus)
         if not refused:
             return corpus
-        row, reason = next(iter(refused.items()))
+        row, reason = min(refused.items())
         self.tell(f"{len(refused):,} {what} are left out; the first, '{corpus[row].id}': {reason}")
         return corpus.without(refused)
 

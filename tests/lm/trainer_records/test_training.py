@@ -196,6 +196,8 @@ def test_a_config_of_trl_leaves_out_the_defaults_of_trl(tmp_path: Path) -> None:
     assert (found.learning_rate, found.lora_rank, found.lora_alpha, found.lora_targets) == (1, 8, 32, ("q_proj",))
     whole = read_training(written(tmp_path, "whole.yaml", "dataset_name: d\nnum_train_epochs: 2\n"))
     assert (whole.fine_tune.learning_rate, whole.fine_tune.lora_rank, whole.unfollowed) == (2e-5, None, ())
+    least = read_training(written(tmp_path, "least.yaml", "dataset_name: d\nuse_peft: true\nlearning_rate: null\n"))
+    assert (least.fine_tune.learning_rate, least.fine_tune.lora_rank, least.fine_tune.epochs) == (2e-5, 16, 3)
     factory = "stage: sft\nmodel_name_or_path: b\ndatasets: d\nnum_train_epochs: 2\n"
     found = read_training(written(tmp_path, "factory.yaml", factory)).fine_tune
     assert (found.learning_rate, found.lora_rank, found.lora_alpha) == (5e-5, 8, 16)

@@ -77,7 +77,8 @@ def _of_files(path: Path, files: list[Path]) -> Written:
             parts[kind], sources[kind] = values, file
     kinds = Written._fields[1:]
     if "arguments" in parts and sources["arguments"].suffix in _YAML and _is_of_trl(parts["arguments"]):
-        parts["arguments"] = {**_TRL_DEFAULTS, **parts["arguments"]}
+        given = {name: value for name, value in parts["arguments"].items() if value is not None}
+        parts["arguments"] = {**_TRL_DEFAULTS, **given}
     source = next((sources[kind] for kind in kinds if kind in sources), path)
     return Written(source, *(parts.get(kind, {}) for kind in kinds))
 
@@ -93,7 +94,7 @@ def _kind(values: Mapping[str, Any]) -> str | None:
         return "state"
     if "peft_type" in values:
         return "adapters"
-    return "arguments" if any(name in values for name in _TELLING) else None
+    return "arguments" if any(name in values for name in _TELLING) or _is_of_trl(values) else None
 
 
 def _values(file: Path) -> Mapping[str, Any]:
