@@ -286,7 +286,8 @@ def audit(
     so do the parts of a record.) By meaning: the greatest cosine of embeddings, if the index has a sentence encoder;
     texts that are mostly unknown to the encoder are left out. All training examples are compared.
 
-    An item's system prompt and tools do not count, nor do stretches that most of at least 5 items share.
+    An item's system prompt and tools do not count. If most of at least 5 items share a stretch of words, each item is
+    compared with it and without it.
 
     Args:
         index: the index of the training data; or its path.
