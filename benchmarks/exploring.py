@@ -92,7 +92,7 @@ class Drawn(airrep.Attributor):
 
 
 def _generator(examples: Sequence[airrep.Example]) -> np.random.Generator:
-    return np.random.default_rng(int(examples[0].id) if len(examples) else 0)
+    return np.random.default_rng(list(examples[0].id.encode()) if len(examples) else 0)
 
 
 def _heads(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,11 +1,12 @@
 """Clients that ask `airrep serve --api` all at once: errors, and how long answers take.
 
-Usage: python benchmarks/serving.py [--rows N] [--clients N] [--seconds S] [--folder DIR]
+Usage: python benchmarks/serving.py [--rows N] [--clients N] [--seconds S] [--folder DIR] [--alone N]
 
 Builds an index of ROWS small made-up examples by the recipe `text` (default 1,000,000: about 15 minutes on one core and
 2 GB of disk; DIR keeps it for another run), serves it in a process of its own, and lets CLIENTS (64) ask for SECONDS
 (60), each its next question when it has the answer to the last. Of ten questions six are for the first 20 examples of a
-new query, one is for its groups, one a what-if, one a read example, one a count under a filter.
+new query, one is for its groups, one a what-if, one a read example, one a count under a filter. With --alone, this
+process asks N questions for groups and N what-ifs, without a server, and prints the CPU time of each.
 """
 
 import argparse
@@ -24,6 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+
+import airrep
 
 TOKEN = "token-of-the-load-script"
 QUESTIONS = ("top",) * 6 + ("groups", "what-if", "example", "count")
@@ -113,6 +117,24 @@ def tell(told: dict[str, list[float]]) -> bool:
     return not failed
 
 
+def alone(index: airrep.Index, questions: int) -> None:
+    """Ask for 16 groups, and what happens without one of them; the first question does not count."""
+    members = {f"source {number}": range(number, index.rows, 16) for number in range(16)}
+    groups, removed = index.groups(members), np.array(members["source 3"])
+    asked = {
+        "groups": lambda query: index.group_scores([query], groups, why=True),
+        "what-if": lambda query: index.what_if([query], remove=removed, why=True),
+    }
+    for name, answer in asked.items():
+        spent = []
+        for seed in range(questions + 1):
+            query = question(random.Random(seed), 0, index.rows)[1]["query"]
+            begun = time.process_time()
+            answer(query)
+            spent.append(time.process_time() - begun)
+        print(f"{name}: {statistics.median(spent[1:]):.2f} s of CPU, least {min(spent[1:]):.2f}")
+
+
 def main(rows: int, clients: int, seconds: float, folder: Path) -> bool:
     """Build, serve, ask and tell."""
     index = build(folder, rows)
@@ -133,6 +155,9 @@ if __name__ == "__main__":
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--alone", type=int, metavar="N")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
+        if given.alone:
+            sys.exit(alone(airrep.Index(build(given.folder or Path(made), given.rows)), given.alone))
         sys.exit(not main(given.rows, given.clients, given.seconds, given.folder or Path(made)))

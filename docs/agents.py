@@ -49,7 +49,7 @@ async def transcript(index: Path) -> list[str]:
         await call("What data are these?", "describe_index")
         why = await call("**Why does the model say this?**", "why_this_answer", **ASKED, count=2)
         await call(
-            "One example stands out. Does this example also teach the model's answer in place of the right answer?",
+            "Does the one example that stands out teach the model's answer more than the right answer?",
             "compare_two_answers",
             **ASKED,
             better="Yes, zucchini can be eaten raw.",

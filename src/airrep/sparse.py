@@ -1,6 +1,6 @@
 """Sparse matrices by rows, with NumPy only."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -266,6 +266,12 @@ def stretches(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.asarray(np.arange(total) + np.repeat(first - ends + counts, counts))
+
+
+def tiles(counts: np.ndarray, most: int) -> Iterator[slice]:
+    """Cut items into slices whose counts sum to *most* or less, plus the count of one item."""
+    edges = np.flatnonzero(np.diff(np.cumsum(counts) // most, prepend=-1)).tolist()
+    return (slice(*pair) for pair in zip(edges, [*edges[1:], len(counts)], strict=False))
 
 
 def below(parts: Sequence[SparseRows]) -> SparseRows:

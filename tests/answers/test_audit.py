@@ -1,5 +1,6 @@
 """Audit: planted leaks by words and by meaning."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,29 @@ def test_what_was_taken_for_templates_is_told(tmp_path: Path) -> None:
     assert result.templates == Templates(stretches=5, texts=3, commonest=text(0, 8), commonest_texts=12)
     assert AuditResult.read(result.save(tmp_path / "run")) == result
     assert airrep.audit(index, items, where="id in ('t1', 't2')").templates is None
+
+
+@pytest.mark.parametrize("form", ["system", "before", "around"])
+def test_what_the_items_share_does_not_hide_their_leaks(tmp_path: Path, form: str) -> None:
+    asked = [f"{text(9 * place, 9)} < 5" for place in range(12)]
+    train = [Example(one, text(200 + place, 12), f"t{place}") for place, one in enumerate(asked)]
+    index = build(train, tmp_path / "index")
+    rules = " ".join(f"rule{number}" for number in range(60)) + ". -"
+    prompts = {
+        "system": [f"System: {rules}\nUser: {one}" for one in asked],
+        "before": [f"{rules} {one}" for one in asked],
+        "around": [f"{rules}\n\n{one}\n{rules[60:]}" for one in asked],
+    }[form]
+    items = [Example(one, "see key", f"q{place}") for place, one in enumerate(prompts)]
+    found = airrep.audit(index, items).items
+    assert [one.verdict for one in found] == ["contained"] * 12
+    assert [one.text and (one.text.part, one.text.example.id) for one in found] == [("prompt", one.id) for one in train]
+    other_signs = [replace(one, prompt=one.prompt.replace(" < 5", " > 5")) for one in items]
+    assert [one.verdict for one in airrep.audit(index, other_signs).items] == ["nearly contained"] * 12
+    new = [replace(one, prompt=one.prompt.replace("word", "other")) for one in items]
+    assert [one.verdict for one in airrep.audit(index, new).items] == ["clean"] * 12
+    few = airrep.audit(index, items[:4]).items  # of 4 items airrep cannot tell what is an instruction
+    assert {one.verdict for one in few} == {"contained" if form == "system" else "clean"}
 
 
 def test_items_of_other_signs_are_nearly_contained(tmp_path: Path) -> None:
@@ -226,7 +250,8 @@ def test_a_shared_system_prompt_contains_no_item(tmp_path: Path) -> None:
     assert [one.verdict for one in found] == ["clean"] * 40 + ["contained"] * 3
     assert [one.text and one.text.example.id for one in found[40:]] == ["e3", "e4", "e5"]
     few = build(train[:5], tmp_path / "few")
-    assert airrep.audit(few, items[:1]).items[0].verdict == "contained"  # of five, nothing is common
+    assert airrep.audit(few, items[:1]).items[0].verdict == "clean"
+    assert airrep.audit(few, train[:1]).items[0].verdict == "contained"
 
 
 def test_what_was_copied_often_is_contained_still(tmp_path: Path) -> None:
@@ -275,3 +300,26 @@ def test_common_ngrams_are_not_looked_for_again() -> None:
     rare = looked.without_common(2)
     rare.see([Seen(40, text(0, 12))])
     assert rare.found == [(5 / 13, 40)]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{asked} Answer briefly and only from the passage above, please. {more}",
+        "{more} {shared} {asked}",
+        "{shared}\n{asked}",
+    ],
+)
+def test_exact_copies_of_items_with_an_instruction_inside_are_contained(tmp_path: Path, form: str) -> None:
+    shared = "Is this sentence true, given all that was said before it?"
+    texts = [
+        form.format(asked=text(9 * place, 5), more=text(300 + 30 * place, 5), shared=shared) for place in range(12)
+    ]
+    rows = [Example(one, f"word{800 + place}", f"t{place}") for place, one in enumerate(texts)]
+    index = build(
+        [*rows, *(Example(text(900 + place, 9), "other", f"o{place}") for place in range(9))], tmp_path / "index"
+    )
+    items = [Example(row.prompt, row.response, f"q{place}") for place, row in enumerate(rows)]
+    found = airrep.audit(index, items).items
+    assert [one.verdict for one in found] == ["contained"] * 12
+    assert [one.text and one.text.example.id for one in found] == [row.id for row in rows]

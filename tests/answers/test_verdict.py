@@ -154,6 +154,28 @@ def test_answers_that_were_left_out_are_named_where_nothing_taught_one(tmp_path:
     assert "--turns" not in told(whole, [Question("", "Ωξψφ", "ζηθι", "")])[0].text
 
 
+def test_left_out_answers_are_not_counted_of_a_part_of_the_data(tmp_path: Path) -> None:
+    single = [{"prompt": f"Which plum {n}?", "response": f"Plum {n} is ripe.", "source": "single"} for n in range(20)]
+    data = [*({**one, "source": "talk"} for one in talks(*range(20))), *single]
+    index = airrep.build_index(data, tmp_path / "index", airrep.make_attributor("tfidf"))
+    asked = {"prompt": "Ωξψφ", "response": "ζηθι"}
+
+    def text(where: str | None = None) -> str:
+        verdict = airrep.top(tmp_path / "index", **asked, where=where)[0].verdict
+        assert verdict is not None
+        return verdict.text
+
+    assert "20 earlier assistant turns of the data" in text()
+    unknown = ". Earlier assistant turns of the data"  # how many of them are among the rest is not stored
+    assert unknown in text('source == "single"')
+    index = index.delete('source == "talk"')
+    assert unknown in text()
+    index = index.compact()
+    assert unknown in text()
+    index.append(talks(30))
+    assert unknown in text()
+
+
 def test_left_out_answers_of_an_unknown_number(tmp_path: Path) -> None:
     """An index of a part of a corpus, like one of an earlier version, knows only that there are some."""
     corpus = airrep.Corpus.from_records(talks(*range(30)))

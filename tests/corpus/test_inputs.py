@@ -184,3 +184,17 @@ def test_two_columns_of_one_name_are_refused(arrow: bool) -> None:
     table = pa.table([["p"], ["r"], ["s"]], names=list(frame.columns))
     with pytest.raises(DataError, match='^train: the column "prompt" occurs twice'):
         as_corpus(table if arrow else frame)
+
+
+def test_of_a_query_only_the_answer_counts_where_a_trainer_learns_whole_conversations(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "who?"}, {"role": "assistant", "content": "me"}]
+    records = [{"id": "talk", "messages": talk, "stars": 5}, {"id": "plain", **RECORDS[0]}]
+    rows, options = Corpus.from_records(records, trained_with="trl"), {"trained_with": "trl"}
+    assert rows[0].chat == {"messages": talk, "learn": "all"}  # as trl learns it
+    rows.to_jsonl(tmp_path / "rows.jsonl")
+    ways = (rows, list(rows), rows[0], records, Dataset.from_list(records[:1]), tmp_path / "rows.jsonl")
+    for way in ways:
+        first = as_examples(way, options=options)[0]
+        assert (first.id, first.response, first.chat) == ("talk", "me", {"messages": talk})
+        assert first.metadata == {"stars": 5}
+    assert as_examples(rows[1:])[0] == rows[1]

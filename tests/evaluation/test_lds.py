@@ -325,7 +325,7 @@ def test_bad_requests_are_one_line(folder):
     with pytest.raises(DataError, match="two rows are called 'x'"):
         evaluate_lds([index, index], [ONE], names=["x", "x"])
     assert not index.attributor.encoded  # before any query is
-    with pytest.raises(ConfigError, match="evaluate: two instances are named a"):
+    with pytest.raises(ConfigError, match="evaluate: two instances have the name a"):
         evaluate_lds([_index(folder)], [ONE, dataclasses.replace(TWO, name=ONE.name)])
     with pytest.raises(ConfigError, match="pool 'best'"):
         evaluate_lds([_index(folder)], [ONE], "best")

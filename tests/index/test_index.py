@@ -26,6 +26,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.index.encoding import without_texts
 from airrep.index.results.result import Provenance
 from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts import MANIFEST, locked, read_manifest, write_manifest
@@ -882,6 +883,65 @@ def test_records_of_queries_are_read_as_the_trainer_that_the_index_was_read_with
     (one,) = index.top([{"messages": talk * 2}], k=1)  # of a conversation its last answer is asked about
     assert one.query.response == "b"
     assert airrep.build_index(rows, tmp_path / "plain", "tfidf").top(rows[:1], k=1)[0].query.prompt == "Add.\n\n0 0"
+
+
+@pytest.mark.parametrize("form", ["joined", "alpaca", "mixed", "messages"])
+def test_typed_queries_are_read_in_the_form_of_all_training_rows(tmp_path: Path, form: str) -> None:
+    texts = [(f"Add {number} and {number}.", f"{2 * number}") for number in range(6)]
+    rows = [{"prompt": asked, "completion": said} for asked, said in texts]
+    if form == "alpaca":
+        inputs = {4: "4 4", 5: "5 5"}
+        rows = [
+            {"instruction": asked, "input": inputs.get(n, ""), "output": said} for n, (asked, said) in enumerate(texts)
+        ]
+    talks = [[{"role": "user", "content": asked}, {"role": "assistant", "content": said}] for asked, said in texts]
+    if form in ("mixed", "messages"):
+        rows = [{"messages": talk} for talk in talks[: 1 if form == "mixed" else 6]] + rows[
+            : 5 if form == "mixed" else 0
+        ]
+    trainer = "axolotl" if form == "alpaca" else None
+    index = airrep.build_index(airrep.Corpus.from_records(rows, trained_with=trainer), tmp_path / "i", "tfidf")
+    stored = list(index.examples(np.arange(6)))
+    typed = [airrep.Example(one.prompt, one.response) for one in stored]
+    records = [{"prompt": one.prompt, "response": one.response} for one in stored]
+    for ways in (typed, airrep.Corpus.from_examples(typed), records):
+        found = [one.chat for one in index.question(ways).queries]
+        if form in ("joined", "alpaca"):
+            assert found == [one.chat for one in stored]
+            assert (found[0] or {})["form"] == "joined"
+        else:
+            assert found == [None] * 6
+    assert [one.chat for one in index.question(typed[:1], "wrong").better or ()] == [
+        stored[0].chat if form in ("joined", "alpaca") else None
+    ]
+    noted = [{**one, "better_answer": "wrong", "gold": 3} for one in records]  # a field beside does not change the form
+    assert [one.chat for one in index.question(noted, "better_answer").queries] == found
+    (tmp_path / "bare").mkdir()
+    without_texts(index, tmp_path / "bare")
+    for bare in (index.rendered, read_manifest(tmp_path / "bare")["rendered"]):
+        assert bare["form"] == ("joined" if form in ("joined", "alpaca") else None)
+        assert (bare["preamble"], bare["whole"]) == (form == "alpaca", False)
+    (talk,) = index.question(airrep.Corpus.from_records([{"messages": talks[0]}])).queries  # messages stay messages
+    assert "form" not in (talk.chat or {})
+
+
+def test_a_query_as_a_training_example_is_read_as_the_trainer_reads_rows(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    rows = [{"messages": [{"role": "user", "content": f"a{n}"}, talk[1]]} for n in range(3)] + [{"text": "b"}]
+    index = airrep.build_index(airrep.Corpus.from_records(rows, trained_with="trl"), tmp_path / "i", "tfidf")
+    for row in range(4):
+        stored = index.example(row)
+        (query,) = index.question(stored).queries
+        assert "learn" not in (query.chat or {})
+        assert index.as_trained(query) == stored
+    typed = index.as_trained(airrep.Example("a", "b"))
+    assert typed.chat == {"messages": talk, "learn": "all"}
+    joined = airrep.Example("a", "b", chat={"form": "joined"})
+    assert index.as_trained(joined) == joined
+    said = [{"role": "assistant", "content": "some answer"}]  # trl learns of these rows the completion alone
+    completed = airrep.Corpus.from_records([{"prompt": talk[:1], "completion": said}], trained_with="trl")
+    answers = airrep.build_index(completed, tmp_path / "j", "tfidf")
+    assert answers.as_trained(airrep.Example("a", "b")) == airrep.Example("a", "b")
 
 
 def test_an_index_of_an_earlier_version_is_told_to_be_built_again(index: airrep.Index) -> None:

@@ -18,6 +18,9 @@ from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.index.results.kinds import TopResult
 from airrep.index.why import LETTERS, PHRASES, SPANS, Products, SameWords, same_words
+from airrep.scoring.asked import SumAsked
+from airrep.scoring.pooling import CHANNELS
+from airrep.scoring.products import ask
 
 TRAIN = Corpus.from_examples(
     Example(prompt, response, id=f"t{number}", source="ab"[number % 2])
@@ -304,3 +307,26 @@ def test_a_result_with_reasons_is_a_top_result_like_any_other(index: Index) -> N
     told = index.top(ASKED, 2, why=True)
     assert isinstance(told, TopResult)
     assert [hit["row"] for hit in told.to_dict()["queries"][0]["hits"]] == [hit.row for hit in told[0]]
+
+
+class Halves(HashAttributor):
+    """A method of its own that stores its features in two channels."""
+
+    name = "halves"
+
+    def encode(self, examples, on_rows=None):
+        features = self.encode_train(examples, on_rows)
+        return {"first": features[:, :8], "second": features[:, 8:]}
+
+    def ask(self, queries, kept, on_rows=None, channel=None):
+        parts = {
+            name: ask(part, kept.blocks(name), self.pooling()) for name, part in self.encode(queries, on_rows).items()
+        }
+        return SumAsked(parts, np.ones((len(queries), 2)), CHANNELS)
+
+
+def test_a_method_of_its_own_may_have_several_channels(tmp_path: Path) -> None:
+    index = build_index(make_corpus(9), tmp_path / "index", Halves())
+    for hit in index.top(make_corpus(1, "q"), 3, why=True)[0]:
+        assert list(hit.why.channels) == ["first", "second"]
+        assert sum(hit.why.channels.values()) == pytest.approx(hit.score, rel=1e-6)

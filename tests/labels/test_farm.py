@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from worlds.kills import in_child
-from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, farm, make_plan, visible
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyLearner, ToyWorld, begun, farm, make_plan, visible
 
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.labels import ledger
 from airrep.labels.farm import TaskReport, label
@@ -46,6 +47,29 @@ def test_losses_are_those_of_a_fine_tune_by_hand(tmp_path: Path, plan: SubsetPla
     documents = learner.tokenise(TRAIN.take(plan.subset_rows(1, 3)))
     learner.fine_tune(documents, FINE_TUNE, stream_seed(0, "fine-tune", 1, 3, 1))
     np.testing.assert_array_equal(labels.losses(1)[1, :, 3], learner.losses(asked))
+
+
+def test_losses_are_of_answers_alone_where_a_trainer_learns_whole_conversations(tmp_path: Path) -> None:
+    talks = [[{"role": "user", "content": one.prompt}, {"role": "assistant", "content": one.response}] for one in TRAIN]
+    train = Corpus.from_records([{"messages": talk} for talk in talks], trained_with="trl")
+    plan = sample(
+        train, tmp_path / "plan", SamplingSettings(instances=1, train_count=30, query_count=4, subsets=2, size=6)
+    )
+    heard: list[set[str]] = []
+
+    class Listening(ToyLearner):
+        def tokenise(self, examples: Sequence[Example]) -> np.ndarray:
+            heard.append({str(sorted(one.chat or ())) for one in examples})
+            return super().tokenise(examples)
+
+    made = label(plan, train, None, lambda: Listening(ToyWorld()), FINE_TUNE, tmp_path / "labels")
+    learnt, asked = "['learn', 'messages']", "['messages']"
+    assert heard.count({asked}) == 1  # the queries
+    assert heard.count({learnt}) == len(heard) - 1 == 2  # the subsets
+    [instance] = made.instances(train)
+    assert [sorted(one.chat or ()) for one in instance.queries] == [["messages"]] * 4
+    assert sorted(instance.train[0].chat or ()) == ["learn", "messages"]
+    assert label(plan, train, train, lambda: Listening(ToyWorld()), FINE_TUNE, tmp_path / "labels").complete
 
 
 def test_every_engine_gives_the_same_bytes(tmp_path: Path, plan: SubsetPlan) -> None:

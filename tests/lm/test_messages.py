@@ -10,6 +10,7 @@ from worlds.double_lms import listed
 from worlds.tiny_lms import VOCABULARY, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError, DataError
 from airrep.lm.chat import Chat
 
@@ -148,6 +149,15 @@ def test_what_of_a_conversation_is_learnt_is_what_the_trainer_learns() -> None:
     assert texts(make(thinking), example(ASK, ANSWER, trained_with="llamafactory"))[1] == "::4</s>\n"
     ends_otherwise = thinking.replace("</s>", "[end]")
     assert texts(make(ends_otherwise), example(ASK, ANSWER, trained_with="axolotl"))[1] == "4"
+
+
+def test_of_a_query_only_the_answer_is_learnt_and_an_answer_that_is_cut_off_is_refused() -> None:
+    row = example({"role": "user", "content": "ask " * 20}, ANSWER, trained_with="trl")
+    short = make(max_tokens=60, cut="end")
+    assert len(short.tokenise([row]).sequence(0)) == 60  # trl learns what is left of a row
+    assert texts(make(), as_examples(row)[0])[1] == "4</s>\n"
+    with pytest.raises(DataError, match=r"its response starts at token \d+, but cut=end keeps only the first 60"):
+        short.tokenise(as_examples(row))
 
 
 def test_an_answer_of_which_a_template_writes_no_word_is_refused_where_words_alone_are_learnt() -> None:

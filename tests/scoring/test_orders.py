@@ -8,7 +8,7 @@ from reference import group_influence as reference
 
 from airrep.arrays import SparseFeatures
 from airrep.errors import ConfigError, DataError
-from airrep.scoring import gains, orders
+from airrep.scoring import columns, gains, orders
 from airrep.scoring.blocks import Block
 from airrep.scoring.columns import Postings
 from airrep.scoring.group_scores import group_scores
@@ -139,10 +139,10 @@ def test_groups_of_any_kind(stored: str, members: dict[str, list[int]], monkeypa
         held = {"postings": Postings.of, "csr": lambda one: one}
         blocks.append(Block(start, held[stored](part)))
     expected = written_out(queries.toarray(), rows.toarray(), groups)
-    found = group_scores(ask(queries, blocks), groups, "ngram-lm")
-    assert found == pytest.approx(expected, rel=1e-5)
-    monkeypatch.setattr(gains, "HELD", 0)  # the way of groups that have much in common
-    assert group_scores(ask(queries, blocks), groups, "ngram-lm") == pytest.approx(expected, rel=1e-5)
+    assert group_scores(ask(queries, blocks), groups, "ngram-lm") == pytest.approx(expected, rel=1e-6)
+    for module, name, value in ((gains, "SUMS", 16), (columns, "TILE", 20), (gains, "HELD", 0)):
+        monkeypatch.setattr(module, name, value)  # as it is; two columns at a time; groups that have much in common
+        assert gains.gain_scores(queries, blocks, groups) == pytest.approx(expected, rel=1e-12)
 
 
 def test_numbers_of_a_table_are_those_of_the_function() -> None:

@@ -1,7 +1,8 @@
 """Evaluation items that the training data contain, or nearly contain."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
@@ -14,6 +15,7 @@ from airrep.arrays import ALIKE, Mask
 from airrep.attributors.base import count_rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
+from airrep.corpus.schemas.conversations import SYSTEM, folded
 from airrep.errors import ConfigError
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Record, fields_of
@@ -23,6 +25,8 @@ from airrep.runtime.settings import Settings
 
 SHORTEST = 4
 """Fewest words of a text that is looked for: shorter texts stand in many examples by chance."""
+FEW_ITEMS = 4
+"""Stretches of words that more items than this and over half of all items have are instructions, not content."""
 
 
 class Seen(NamedTuple):
@@ -56,11 +60,13 @@ class _Text:
 class Containment:
     """Search for texts in a stream of examples; of examples with equal shares the first counts."""
 
-    def __init__(self, texts: Sequence[str], order: int) -> None:
+    def __init__(self, texts: Sequence[str], order: int, shared: Set[str] = frozenset()) -> None:
+        """*shared* n-grams do not count in a text that has others."""
         looked = []
         for text, words in zip(texts, map(words_of, texts), strict=True):
             own = min(order, len(words))  # a shorter text is one n-gram
-            looked.append(_Text(text, words, own, frozenset(ngrams_of(words, own) if own >= SHORTEST else ())))
+            ngrams = frozenset(ngrams_of(words, own) if own >= SHORTEST else ())
+            looked.append(_Text(text, words, own, ngrams - shared or ngrams))
         self._look_for(looked)
 
     def _look_for(self, texts: list[_Text]) -> None:
@@ -280,6 +286,9 @@ def audit(
     so do the parts of a record.) By meaning: the greatest cosine of embeddings, if the index has a sentence encoder;
     texts that are mostly unknown to the encoder are left out. All training examples are compared.
 
+    An item's system prompt and tools do not count. If most of at least 5 items share a stretch of words, each item is
+    compared with it and without it.
+
     Args:
         index: the index of the training data; or its path.
         items: evaluation items, with their reference answers.
@@ -335,9 +344,19 @@ class _Looking:
         progress: OnProgress | None,
     ) -> None:
         self._index, self._count, self._settings = index, len(items), settings
-        # A prompt alone must be long enough: many items share short prompts, such as "Is it true?".
-        prompts = [item.prompt if len(words_of(item.prompt)) >= settings.order else "" for item in items]
-        self._all = Containment([*map(_whole, items), *prompts], settings.order)
+        texts = [(folded(item.prompt).removeprefix(SYSTEM), item.response) for item in items]
+        shared, looked = _shared(texts, settings.order), list[str]()
+        # A copy may have what the items share, or not: each item is looked up with it, and without it.
+        cut = [
+            (_without(asked, shared, settings.order), _without(said, shared, settings.order)) for asked, said in texts
+        ]
+        for pairs in (texts, cut) if shared else (texts,):
+            # A prompt alone must be long enough: many items share short prompts, such as "Is it true?".
+            # A short question counts with its system prompt, which is a template if many examples have it.
+            both = [(prompt, item.prompt) for (prompt, _), item in zip(pairs, items, strict=True)]
+            prompts = [next((one for one in two if len(words_of(one)) >= settings.order), "") for two in both]
+            looked += [*map("\n".join, pairs), *prompts]
+        self._all = Containment(looked, settings.order, shared)
         count = int(keep.sum())
         on_rows, keys = count_rows(count, progress, stage="comparing"), RecordKeys()
         for row, example in kept_examples(index, keep):
@@ -350,14 +369,15 @@ class _Looking:
 
     def same_text(self, place: int) -> tuple[SameText | None, _Found]:
         """Return the example with most of an item's words, and the finding by words alone."""
-        rare, prompt = self._rare, place + self._count
-        if 0 < rare.size(prompt) < min(self._settings.order, self._all.size(prompt)):
-            rare.found[prompt] = None  # a short question after a long system prompt is too short
-        contained = self._contained(place), self._contained(prompt)
-        if contained != (None, None):
-            return self._most_of(self._all, place, *contained), "contained"
-        some = self._most_of(rare, place, rare.found[place], rare.found[prompt])
-        return some, "too short" if rare.found[place] is None else "not contained"
+        rare, places = self._rare, range(place, len(self._all.found), self._count)
+        for prompt in places[1::2]:
+            if 0 < rare.size(prompt) < min(self._settings.order, self._all.size(prompt)):
+                rare.found[prompt] = None  # a short question after a long system prompt is too short
+        contained = {one: found for one in places if (found := self._contained(one)) is not None}
+        if contained:
+            return self._most_of(self._all, contained), "contained"
+        some = self._most_of(rare, {one: found for one in places if (found := rare.found[one]) is not None})
+        return some, "too short" if rare.found[places[-2]] is None else "not contained"
 
     def _contained(self, place: int) -> Contained | None:
         """Return the example that has all of a text, with the same signs, or enough of all and of the rare n-grams."""
@@ -374,18 +394,37 @@ class _Looking:
                     return Contained(share, found.row)
         return None
 
-    def _most_of(
-        self, looked: Containment, place: int, whole: Contained | None, prompt: Contained | None
-    ) -> SameText | None:
-        """Return the example with most of an item, or of its prompt if that share is greater; None without any."""
-        alone = prompt is not None and (whole is None or prompt.share > whole.share)
-        best = prompt if alone else whole
-        if best is None or best.row < 0:
+    def _most_of(self, looked: Containment, found: Mapping[int, Contained]) -> SameText | None:
+        """Return the example with the greatest share of one of an item's texts, by their places; None without any."""
+        place = max(found, key=lambda one: found[one].share, default=-1)
+        if place < 0 or found[place].row < 0:
             return None
+        best = found[place]
         example = self._index.example(best.row)
-        words = looked.same_words(place + self._count * alone, _whole(example))
-        return SameText("prompt" if alone else "item", best.share, words, best.row, example)
+        part: Part = "prompt" if place // self._count % 2 else "item"
+        return SameText(part, best.share, looked.same_words(place, _whole(example)), best.row, example)
 
 
 def _whole(example: Example) -> str:
     return f"{example.prompt}\n{example.response}"
+
+
+def _shared(texts: Sequence[tuple[str, str]], order: int) -> Set[str]:
+    """Return the n-grams that most items share, prompts and responses together."""
+    different = {tuple(words_of("\n".join(text))) for text in texts}
+    counts = Counter(ngram for words in different for ngram in set(ngrams_of(words, order)))
+    return {ngram for ngram, count in counts.items() if count > max(FEW_ITEMS, len(different) / 2)}
+
+
+def _without(text: str, shared: Collection[str], order: int) -> str:
+    """Return a text without the stretches of *order* words in *shared*, but for parts between spaces that go on."""
+    pieces = re.findall(r"\s*\S+", text) if shared else [text]
+    words = [words_of(piece) for piece in pieces]
+    ngrams = enumerate(ngrams_of([word for own in words for word in own], order))
+    gone = {start + step for start, ngram in ngrams if ngram in shared for step in range(order)}
+    kept, place, left_out = list[str](), 0, False
+    for piece, own in zip(pieces, words, strict=True):
+        left_out = gone.issuperset(range(place, place + len(own))) if own else left_out
+        kept += [] if left_out else [piece]
+        place += len(own)
+    return "".join(kept)

@@ -47,7 +47,7 @@ SHORTEST, LONGEST = 3, 300
 """Lengths of answers, in characters, are clipped to this range."""
 LEAST_CHANCE = 1e-4
 """Least chance that is reported: the few texts cannot show a smaller one."""
-VERSION = 1
+VERSION = 2
 """Version of the computation; cached numbers of other versions are not read."""
 
 
@@ -113,6 +113,8 @@ def _nearest(rows: Rows, shares: np.ndarray, values: np.ndarray, spread: Spread)
 def _own_scores(index: Index, question: Question, asked: Asked) -> np.ndarray:
     """Score a copy of each answer, as a training example: for the answer, and then for the better one, ``(e,)``."""
     attributor, answers = index.attributor, [one.whole for one in question.queries]
+    if index.asking:  # some trainers learn more of a row than its answer
+        answers = list(map(index.as_trained, answers))
     copies = asked.over(InMemory.of(attributor, answers), attributor.name)
     own = np.concatenate([scores for _, scores in stream_scores(copies)], axis=1)
     every = np.arange(len(own))
@@ -205,7 +207,7 @@ def _measured(index: Index, contrast: bool) -> Chances:
     records = _records()
     answers = [Example(one["prompt"], one["response"]) for one in records]
     better = tuple(Example(one["prompt"], one["other"]) for one in records)
-    question = Question(answers, better if contrast else None)
+    question = index.question(answers, better if contrast else None)
     found = nearest(index, question, index.ask(question), evenly(index.live, ROWS))
     letters, more = np.array([len(one.response) for one in answers]), GROWTH * log10(max(1.0, len(index) / ROWS))
     first, tenth = (Shares.of(shares, letters) for shares in (found.shares, found.tenth))

@@ -117,7 +117,9 @@ def verdicts(
         return [None] * len(spanned), None
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)
-    read = index.reading
+    # Of which examples earlier turns were left out is not stored, so their number says nothing of a part of the data.
+    whole = keep.all() and "compacted" not in index.manifest["corpora"][0]
+    read = index.reading if whole else replace(index.reading, earlier_turns=0)
     judged = (_verdict(found, place, chance, read, contrast=contrast) for place, chance in enumerate(chances))
     return [None if part else one for part, one in zip(spanned, judged, strict=True)], found.spread
 

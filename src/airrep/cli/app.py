@@ -57,7 +57,8 @@ def report_command(
         list[str] | None, Setting("For evaluations: plot the values over this tag, which must hold numbers.")
     ] = None,
     join: Annotated[
-        bool, Setting("For evaluations: show those with equal tags, queries and labels as one, with the rows of all.")
+        bool,
+        Setting("Show evaluations with equal tags, queries and labels in one table, with the rows of all of them."),
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:

@@ -196,9 +196,7 @@ class ByLabels:
         "Labels other than --labels, on which airrep tunes a softmax temperature. With --pool attention or "
         "signed-attention, the temperature sets how unequally the examples of a group count.",
     ] = None
-    why: Annotated[bool, "Explain a low rank correlation: airrep checks --labels, and each INDEX that you name."] = (
-        False
-    )
+    why: Annotated[bool, "Explain an LDS that is low: check the labels, and each INDEX that you name."] = False
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
     what_if: Annotated[
         bool,

@@ -263,7 +263,9 @@ def append_command(
 ) -> None:
     """Add examples to an index, or join the parts that `airrep index --part` made.
 
-    New data are read with the options that the index's data were read with, unless you type other options.
+    New data are read with the options that the index's data were read with, unless you type other options. What a
+    method learnt from the first data (word frequencies, the curvature of the loss) stays the same. So if the new data
+    are many and of another kind, build the index again.
     """
     from airrep.cli.show.console import Meter
     from airrep.index.sharing import is_part

@@ -251,8 +251,8 @@ def warmup_command(
     Use the settings that your own model was fine-tuned with. --training takes them from your training, and --set
     changes single settings, such as --set learning_rate=1e-4 or --set batch_tokens=4096.
 
-    Set --count to about the number of examples in the groups that you will score with `airrep group`; 100 was enough in
-    our tests.
+    Set --count to about the size of the groups that you will score with `airrep group`. In our tests, 100 examples were
+    enough.
 
     The method LESS needs adapters: add --set lora_rank=128 --set lora_alpha=512 --set epochs=4. After an interruption,
     the warm-up starts from the beginning.

@@ -123,8 +123,8 @@ class Example:
                 f'example "{self.id}": is a preference pair with a span, but a span must lie in a single response. '
                 "Remove the span, or ask about one of the two responses."
             )
-        chosen, rejected = sides(self.response, self.chat or {})
-        parts = [replace(self, response=said, chat=chat) for said, chat in filter(None, (chosen, rejected))]
+        found = filter(None, sides(self.prompt, self.response, self.chat or {}))
+        parts = [replace(self, prompt=prompt, response=said, chat=chat) for prompt, said, chat in found]
         return parts[0], parts[1]
 
     def to_dict(self) -> dict[str, Any]:
@@ -386,10 +386,29 @@ def with_spans(queries: Corpus) -> Corpus:
     found = compute.fill_null(compute.match_substring(names, f'"{FIELD}":'), False)
     if not compute.any(found).as_py():
         return queries
-    rows = [_with_span(one, number) for number, one in enumerate(queries, 1)]
-    columns = {"metadata": [row[5] for row in rows], "chat": [row[6] for row in rows]}
+    return _rewritten(queries, [_with_span(one, number) for number, one in enumerate(queries, 1)])
+
+
+def of_answers(queries: Corpus) -> Corpus:
+    """Return queries of which only the answers count, whatever a trainer learns of conversations: see :func:`asked`."""
+    marked = compute.match_substring(queries.table["chat"], '"learn":"all"')
+    if not compute.any(compute.fill_null(marked, False)).as_py():
+        return queries
+    return _rewritten(queries, [_row(asked(one)) for one in queries])
+
+
+def asked(query: Example) -> Example:
+    """Return a query of which only the answer counts: training rows may be learnt whole, but a query is its answer."""
+    chat = query.chat or {}
+    if chat.get("learn") != "all":
+        return query
+    return replace(query, chat={name: part for name, part in chat.items() if name != "learn"})
+
+
+def _rewritten(queries: Corpus, rows: Sequence[Fields]) -> Corpus:
+    """Return queries with the metadata and chats of *rows*."""
     table = queries.table
-    for name, values in columns.items():
+    for name, values in {"metadata": [row[5] for row in rows], "chat": [row[6] for row in rows]}.items():
         table = table.set_column(COLUMNS.index(name), SCHEMA.field(name), pa.array(values, pa.large_string()))
     reading = {"skipped": queries.skipped, "forms": queries.forms, "apart": queries.apart, "reading": queries.reading}
     return Corpus(table, **reading)  # type: ignore[arg-type]

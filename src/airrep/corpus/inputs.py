@@ -9,7 +9,17 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from airrep.corpus.corpus import Corpus, Example, given_id, have_spans, plain_example, read_corpus, with_spans
+from airrep.corpus.corpus import (
+    Corpus,
+    Example,
+    asked,
+    given_id,
+    have_spans,
+    of_answers,
+    plain_example,
+    read_corpus,
+    with_spans,
+)
 from airrep.corpus.sources.files import reader_of
 from airrep.corpus.sources.tables import object_rows, pieces, table_rows
 from airrep.corpus.sources.textformats import check_columns
@@ -71,7 +81,7 @@ def as_examples(
 ) -> Corpus | tuple[Example, ...]:
     """Return queries as examples, each as a corpus would hold it; ids may repeat. *options* as in :func:`as_corpus`.
 
-    The field ``span`` of a record becomes the span of its example.
+    The field ``span`` of a record becomes the span of its example. Only answers count, also where a trainer learns all.
 
     ConfigError: there are no queries, they have another type, or a text names a file. DataError: a record is not valid.
     """
@@ -91,11 +101,11 @@ def as_examples(
     if len(found) == 0:
         raise ConfigError(f"{where}: is empty. Pass at least one example.")
     if isinstance(found, Corpus):
-        return found
+        return of_answers(found)
     checked = []
     for number, example in enumerate(found):
         try:
-            checked.append(plain_example(example))
+            checked.append(plain_example(asked(example) if example.chat else example))
         except DataError as error:
             raise DataError(f"{where if is_one(queries) else f'{where}[{number}]'}: {error}") from None
     return tuple(checked)

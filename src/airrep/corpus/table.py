@@ -254,19 +254,19 @@ def table_digest(table: pa.Table) -> str:
     that corpora without chats keep the digests of earlier versions. The column ``place`` is not hashed.
     """
     total = hashlib.sha256(f"airrep corpus 1\n{table.num_rows}\n".encode())
-    told = compute.equal(table["chat"], pa.scalar(_TOLD, pa.large_string()))
-    chats = compute.if_else(compute.fill_null(told, True), pa.scalar(None, pa.large_string()), table["chat"])
+    told, nothing, empty = _texts([_TOLD, None, ""])  # pa.scalar and to_numpy would import pandas too
+    chats = compute.if_else(compute.equal(table["chat"], told), nothing, table["chat"])
     columns = [table[column] for column in COLUMNS[: -len(_LATER)]]
     for values in columns if chats.null_count == len(chats) else [*columns, chats]:
         lengths, texts = hashlib.sha256(), hashlib.sha256()
         for chunk in filter(len, values.chunks):
             # A null may have bytes in the buffer that are not part of the row.
-            filled = compute.fill_null(chunk, "") if chunk.null_count else chunk
+            filled = compute.fill_null(chunk, empty) if chunk.null_count else chunk
             _, offsets_buffer, data = filled.buffers()
             offsets = np.frombuffer(offsets_buffer, np.int64)[filled.offset : filled.offset + len(filled) + 1]
             sizes = np.diff(offsets)
             if chunk.null_count:
-                sizes[chunk.is_null().to_numpy(zero_copy_only=False)] = -1
+                sizes[np.from_dlpack(chunk.is_null().cast(pa.uint8())).view(bool)] = -1
             lengths.update(sizes.astype("<i8").data)
             if data is not None:
                 texts.update(memoryview(data)[offsets[0] : offsets[-1]])

@@ -29,6 +29,7 @@ from airrep.evaluation.lds import RowFinder
 from airrep.evaluation.result import Kept
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
+from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.labels.labels import LabelledInstance, distinct, identity
 from airrep.runtime.metering import read_label_times
@@ -158,7 +159,7 @@ class IndexScores:
         self.index, self.instances = index, tuple(instances)
         self.pooling: Pooling = index.attributor.pooling(pool, t)
         self._finder = RowFinder(index, instances)
-        self.queries = [index.ask(one.queries) for one in instances]
+        self.queries = [index.ask(Question(one.queries)) for one in instances]
         pairs = zip(instances, self.queries, strict=True)
         self.scores: list[GroupScores] = [self._finder.score(one, self.pooling, asked) for one, asked in pairs]
 

@@ -64,7 +64,7 @@ def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledIns
     if twice is not None:  # results are kept, and compared, by the names
         distinct(found)  # has a better message for an instance that was given twice
         raise ConfigError(
-            f"{where}: two instances are named {twice}. Give the instances of one directory other names: "
+            f"{where}: two instances have the name {twice}. Rename those of one label directory: "
             "dataclasses.replace(instance, name=f'a/{instance.name}')."
         )
     return found

@@ -21,6 +21,7 @@ from airrep.evaluation.statistics.labels import (
     signal_to_noise,
 )
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
+from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.labels.labels import (
     LabelledInstance,
@@ -53,7 +54,7 @@ class RowFinder:
 
     def score(self, instance: LabelledInstance, pool: PoolLike, asked: Asked | None = None) -> GroupScores:
         """Score an instance's subsets, ``(q, m)``, higher = more helpful; errors as in :meth:`subsets`."""
-        asked = asked or self.index.ask(instance.queries)
+        asked = asked or self.index.ask(Question(instance.queries))
         return group_scores(asked, self.subsets(instance), pool, examples=len(instance.train))
 
     def subsets(self, instance: LabelledInstance) -> Groups:
@@ -399,7 +400,7 @@ SPREAD_QUERIES, SPREAD_ROWS = 50, 1000
 
 def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:
     """Return the pool at its best temperature."""
-    asked = [finder.index.ask(instance.queries) for instance in tune]
+    asked = [finder.index.ask(Question(instance.queries)) for instance in tune]
     _, some = next(score_blocks(asked[0].chosen(slice(SPREAD_QUERIES)), block_rows=SPREAD_ROWS))
     own = [] if pooling == CHANNELS else [pooling]
     tried = list(dict.fromkeys([*own, *(Pooling.parse(pooling.text, 1 / scale) for scale in scales(some))]))

@@ -14,6 +14,7 @@ from airrep.evaluation.lds import Contender, LdsStudy, RowFinder, facts_of
 from airrep.evaluation.result import Evaluation
 from airrep.evaluation.statistics.labels import pearson
 from airrep.evaluation.statistics.metrics import RESAMPLES
+from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.labels.labels import LabelledInstance, mean_over_seeds
 from airrep.scoring.group_scores import by_channel
@@ -150,7 +151,9 @@ def _removed(one: LabelledInstance) -> list[dict[str, Any]]:
 def _changes(finder: RowFinder, instance: LabelledInstance, pooling: Pooling) -> GroupScores:
     """Compute f(x, S) − f(x, S∖R_j) for all removals, ``(q, K)`` float32."""
     index = finder.index
-    parts = by_channel(index.ask(instance.queries), finder.subsets(instance), pooling, index.method, exact=True)
+    parts = by_channel(
+        index.ask(Question(instance.queries)), finder.subsets(instance), pooling, index.method, exact=True
+    )
     whole = np.sum(list(parts.values()), axis=0)
     changes: GroupScores = (whole[:, :1] - whole[:, 1:]).astype(np.float32)
     return changes

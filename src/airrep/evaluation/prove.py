@@ -111,7 +111,7 @@ def prove(
         need("airrep.prove", "lm", *LM)
     index, chosen = as_index(index), ProofSettings.of({"seeds": seeds, "context": context, "seed": seed})
     named = named_rows(index, rows)
-    question = Question.of(answers, better, index.asking, "answers")
+    question = index.question(answers, better, "answers")
     learner = lm if callable(lm) else LmSettings.named(lm).before()
     tuning = FineTuneSettings.given(fine_tune, "fine_tune")
     case = _Case(index, named, question, learner, tuning, chosen, tell or (lambda _: None))

@@ -247,7 +247,7 @@ class Explorer:
         elif ref.prompt is None or ref.response is None:
             raise ConfigError("query: needs a prompt and a response. Fill in both.")
         else:
-            found = Question([query_of(ref.prompt, ref.response)])
+            found = self.indexes[0].question(query_of(ref.prompt, ref.response))
         if ref.span is not None:
             found = with_span(found, ref.span)
         if ref.better is None:

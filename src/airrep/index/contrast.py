@@ -1,5 +1,6 @@
 """Questions: queries, with a better answer to each if there is one."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,8 +9,12 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from airrep.attributors.by_token import WordScores
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import QueriesLike, as_examples
+from airrep.corpus.records import Reading
+from airrep.corpus.schemas.conversations import Pair
+from airrep.corpus.schemas.forms import PLAIN
+from airrep.corpus.schemas.trainers import Trainer
 from airrep.errors import ConfigError, near
 from airrep.index.results.result import Provenance
 from airrep.index.why import Reasons, Scored, Why
@@ -67,6 +72,24 @@ class Question:
                     f"answer '{answer.id}': its better answer is the same text. Give a better answer that differs."
                 )
         return cls(asked, tuple(map(_spanned_alike, asked, found)))
+
+    def typed_as(self, form: str, preamble: bool, trainer: Trainer) -> Self:
+        """Read typed prompts, and those of records with prompt and response, in the *form* of the training rows."""
+        reading = self.queries.reading if isinstance(self.queries, Corpus) else Reading()
+        forms = {re.split(r" \(|, ", form)[0] for form in reading.forms}  # without notes on other fields
+        if not forms <= {PLAIN, "example"} and "prompt_field" not in reading.options:
+            return self
+
+        def typed(one: Example) -> Example:
+            marked = trainer.marked(Pair(one.prompt, one.response)).chat  # of a record with two texts
+            if one.chat not in (None, marked) or not one.prompt.strip():
+                return one
+            asked, given, extra = one.prompt.partition(trainer.between)
+            pair = trainer.asked(asked, extra if given else None, one.response)
+            return replace(one, chat=pair.chat if preamble else {"form": form})
+
+        better = None if self.better is None else tuple(map(typed, self.better))
+        return replace(self, queries=tuple(map(typed, self.queries)), better=better)
 
     @property
     def all(self) -> Sequence[Example]:

@@ -20,7 +20,7 @@ from airrep.corpus.schemas.forms import PLAIN
 from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, ConfigError, TrainingError
 from airrep.index.results.result import left_out
-from airrep.index.rows import KIND, IndexRows
+from airrep.index.rows import KIND, RENDERED, IndexRows
 from airrep.index.shards import (
     EXAMPLES,
     PLACES,
@@ -364,7 +364,7 @@ def without_texts(index: IndexRows, made: Path) -> None:
         write_file(made / place / SHARD, canonical_json(record))
         content["files"] |= describe_files(made, [f"{place}/{EXAMPLES}", f"{place}/{SHARD}"])
         entries.append({**entry, **_shard_entry(shard.folder.name, record)})
-    write_manifest(made, KIND, {**content, "shards": entries, "fields": [], TEXTS: False})
+    write_manifest(made, KIND, {**content, "shards": entries, "fields": [], TEXTS: False, RENDERED: index.rendered})
 
 
 def _blank(table: pa.Table) -> pa.Table:

@@ -19,6 +19,8 @@ from airrep.attributors.recipes import Channel, asked_settings
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, is_one
+from airrep.corpus.schemas.conversations import Pair
+from airrep.corpus.schemas.trainers import Trainer, trainer_of
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.contrast import Better, Question
 from airrep.index.editing import EditableIndex
@@ -310,9 +312,23 @@ class Index(EditableIndex):
         found_hits = tuple(Hits(query, hits, provenance, least, other) for query, hits, other in told)
         return TopResult(found_hits, provenance, least)
 
-    def question(self, queries: Queries, better: Better | None = None) -> Question:
-        """Read queries, and better answers if given, with the options that the index's records were read with."""
-        return Question.of(queries, better, self.asking)
+    def question(self, queries: Queries, better: Better | None = None, where: str = "queries") -> Question:
+        """Read queries, and better answers if given, as the index's records were read; *where* names them in errors."""
+        asked = Question.of(queries, better, self.asking, where)
+        rendered = self.rendered if self.reading.forms else None
+        if rendered is None or rendered["form"] is None:
+            return asked
+        return asked.typed_as(rendered["form"], rendered["preamble"], self._trainer)
+
+    def as_trained(self, query: Example) -> Example:
+        """Return a query as it would be read as a training example: some trainers learn more of it than the answer."""
+        if not query.prompt.strip() or not self._trainer.whole or not self.rendered["whole"]:
+            return query
+        return replace(query, chat=self._trainer.of_messages(Pair(query.prompt, query.response, chat=query.chat)).chat)
+
+    @property
+    def _trainer(self) -> Trainer:
+        return trainer_of(self.reading.options.get("trained_with"))
 
     def _hits(self, found: TopK) -> list[tuple[Hit, ...]]:
         """Return the hits of each query; an example is read once, even if several queries have it."""

@@ -18,6 +18,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.fields import TEXT_FIELDS, field_values, keys_of, shown_value
 from airrep.corpus.filters import compile_filter, equal_to
 from airrep.corpus.records import Reading, Schema
+from airrep.corpus.schemas.conversations import MESSAGES
 from airrep.corpus.table import Column
 from airrep.errors import BESIDE, ArtifactError, ConfigError, check_unicode, escaped, near
 from airrep.index.shards import SHARD, Blocks, KeptChannel, Kind, Shard, Sieve, id_keys, reading
@@ -46,6 +47,10 @@ PACKAGES = "method_packages"
 """Entry of a manifest: the packages that provide the method, unless airrep does."""
 READING = "reading"
 """Entry of a manifest: how records were read for the build, unless in the usual way."""
+RENDERED = "rendered"
+"""Entry of a manifest without texts: :attr:`IndexRows.rendered`."""
+RENDERED_ROWS = 64
+"""Rows that are read to learn how all rows are rendered."""
 DATA = (".jsonl", ".csv", ".parquet")
 """Suffixes of files by which a folder of data is recognised."""
 
@@ -201,6 +206,23 @@ class IndexRows:
         trainer = self.reading.options.get("trained_with")
         return {} if trainer is None else {"trained_with": trainer, "turns": "last"}
 
+    @cached_property
+    def rendered(self) -> Mapping[str, Any]:
+        """How rows with a prompt are rendered, by a sample.
+
+        ``form`` is the form of all of them, None if they differ or have a chat template. ``preamble`` is True if a
+        preamble goes before it, and ``whole`` if the trainer learns all tokens of each. Stored if texts are left out.
+        """
+        if RENDERED in self.manifest:
+            return dict(self.manifest[RENDERED])
+        live = np.flatnonzero(self.live)
+        rows = live[np.linspace(0, len(live) - 1, min(RENDERED_ROWS, len(live))).astype(np.int64)]
+        chats = [one.chat or {} for one in self.examples(rows) if one.prompt.strip()]
+        found = {(chat.get("form", MESSAGES["form"]), "prompt" in chat) for chat in chats}
+        form, preamble = found.pop() if len(found) == 1 else (MESSAGES["form"], False)
+        whole = bool(chats) and all(chat.get("learn") == "all" for chat in chats)
+        return {"form": None if form == MESSAGES["form"] else form, "preamble": preamble, "whole": whole}
+
     @property
     def fingerprint(self) -> str:
         """64 hex digits over everything that scores depend on."""
@@ -336,10 +358,10 @@ class IndexRows:
         sieve = Sieve(id_keys(wanted.to_pylist()))
         for shard in self.shards:
             if shard.may_have(sieve):
-                here = np.flatnonzero(compute.is_in(shard.examples.ids, value_set=wanted).to_numpy())
-                places: Any = pa.array(here)
-                names = shard.examples.ids.take(places).to_pylist()
-                yield from zip(names, (here + shard.start).tolist(), strict=True)
+                here = compute.is_in(shard.examples.ids, value_set=wanted)
+                names = shard.examples.ids.filter(here).to_pylist()
+                places = compute.indices_nonzero(here).to_pylist()
+                yield from zip(names, (place + shard.start for place in places), strict=True)
 
     def groups(self, groups: GroupsLike) -> Groups:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""

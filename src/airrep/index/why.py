@@ -260,8 +260,9 @@ class Reasons:
 
     def __init__(self, rows: IndexRows, attributor: Attributor) -> None:
         self._index, self._name = rows, attributor.name
-        parts = attributor.parts if isinstance(attributor, SeveralMethods) else (attributor,)
-        self._methods = dict(zip((one.name for one in rows.channels), parts, strict=True))
+        names = [one.name for one in rows.channels]
+        parts = attributor.parts if isinstance(attributor, SeveralMethods) else [attributor] * len(names)
+        self._methods = dict(zip(names, parts, strict=True))
 
     def of(
         self, query: Example, asked: Asked, place: int, hits: Sequence[Scored], *, tokens: bool = False

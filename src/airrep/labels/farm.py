@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.corpus import Corpus, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import LM, ConfigError, DataError, TrainingError, need
 from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first, rendering_of
@@ -134,7 +134,7 @@ class LabelData(NamedTuple):
         train = as_corpus(train)
         queries = None if queries is None else as_corpus(queries, "queries", spanned=True)
         plan.check_corpora(train, queries)
-        return cls(plan, train, train if queries is None else queries)
+        return cls(plan, train, of_answers(train if queries is None else queries))
 
 
 class LossSource(NamedTuple):

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.corpus import Corpus, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, read_state
@@ -292,13 +293,14 @@ class Labels:
         train = as_corpus(train)
         asked = train if queries is None else as_corpus(queries, "queries", spanned=True)
         self.corpus_of("train", [train])
-        self.corpus_of("queries", [asked])
+        asked = self.corpus_of("queries", [asked])
         return [self._instance(number, train, asked) for number in range(len(self.plan))]
 
     def corpus_of(self, name: Literal["train", "queries"], corpora: Sequence[Corpus]) -> Corpus:
         """Return the corpus that pools or queries were drawn from (ArtifactError: it is not among *corpora*)."""
         wanted = self.state[name]
-        found = next((corpus for corpus in corpora if corpus.fingerprint == wanted), None)
+        asked = map(of_answers, corpora) if name == "queries" else ()  # made only if none of the corpora is it
+        found = next((corpus for corpus in chain(corpora, asked) if corpus.fingerprint == wanted), None)
         if found is None:
             given = ", ".join(corpus.fingerprint[:12] for corpus in corpora)
             lacks = f"was made from other {name} data (fingerprint {wanted[:12]}; given: {given})"

@@ -342,7 +342,7 @@ def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Exam
     members, asked = members_of(plan, len(train)), np.zeros(len(queries), bool)
     for i in range(len(plan)):
         asked[plan.query_rows(i)] = True
-    if plan.queries_from_train:
+    if queries.fingerprint == train.fingerprint:
         return list(train.take(np.flatnonzero(members | asked)))
     return [*train.take(np.flatnonzero(members)), *queries.take(np.flatnonzero(asked))]
 

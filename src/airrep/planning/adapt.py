@@ -12,7 +12,7 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.corpus import Corpus, of_answers
 from airrep.encoder.folders import DEFAULT, parse_json
 from airrep.errors import AirRepError, ArtifactError, ConfigError, TrainingError, many
 from airrep.evaluation.statistics.labels import REMEDY, moved
@@ -186,10 +186,13 @@ class Adaptation:
 
     def _read_whole(self, corpus: Corpus, what: str) -> Corpus:
         """Return the part of a corpus whose responses the LM can read whole."""
-        refused = load_lm(self.lm).unusable(corpus)
+        lm = load_lm(self.lm)
+        refused = lm.unusable(of_answers(corpus))
+        if what == "examples":  # they may be queries too, and a trainer may learn more of them than the answer
+            refused |= lm.unusable(corpus)
         if not refused:
             return corpus
-        row, reason = next(iter(refused.items()))
+        row, reason = min(refused.items())
         self.tell(f"{len(refused):,} {what} are left out; the first, '{corpus[row].id}': {reason}")
         return corpus.without(refused)
 

@@ -219,7 +219,7 @@ def judge(
     seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
     if not 0 < seconds < float("inf"):
         raise ConfigError(f"budget={budget}: must be a time above 0, such as '30m' or a number of seconds.")
-    question = Question.of(queries, better, index.asking)
+    question = index.question(queries, better)
     model, tuning = LmSettings.named(lm).before(), FineTuneSettings.given(fine_tune, "fine_tune")
     asked = [one.reading_hash for one in question.all]
     parts = [index.fingerprint, asked, model.model_dump(mode="json"), tuning.model_dump(mode="json"), seed]

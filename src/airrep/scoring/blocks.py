@@ -6,6 +6,7 @@ a time, so memory does not grow with the number of rows.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
@@ -224,9 +225,8 @@ def pieces(spans: Sequence[Span], size: int, keep: Mask | None = None) -> Iterat
 def pieces_of(spans: Sequence[Span], size: int, rows: Rows) -> Iterator[tuple[slice, Piece]]:
     """Cut ascending *rows* into pieces of at most *size* in one block; yield each with its slice of *rows*."""
     rooms: dict[Any, np.ndarray] = {}
-    owner = np.searchsorted(np.array([span.start for span in spans]), rows, side="right") - 1
-    for number in distinct(owner).tolist():
-        first, last = np.searchsorted(owner, [number, number + 1]).tolist()
+    edges = np.searchsorted(rows, [span.start for span in spans]).tolist()
+    for number, (first, last) in enumerate(pairwise([*edges, len(rows)])):
         for begin in range(first, last, size):
             place = slice(begin, min(begin + size, last))
             yield place, Piece(number, spans[number].start, rows[place], size, rooms)

@@ -1,5 +1,6 @@
 """Sparse features by column, and products with some of the columns."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -8,7 +9,7 @@ import numpy as np
 
 from airrep.arrays import SparseFeatures
 from airrep.scoring.devices import TINY, widened
-from airrep.sparse import SparseRows, distinct, stretches
+from airrep.sparse import SparseRows, distinct, stretches, tiles
 
 LONG = 64
 """Mean length above which ranges of postings are copied one by one."""
@@ -18,6 +19,8 @@ BITS = 15
 """Bits of a code in a dense column, without its sign."""
 FEW = 64
 """Most rows that are looked up one by one."""
+TILE = 2**15
+"""Features of columns that are read at a time, about; a column is not divided."""
 CELLS = 2**20
 """Most numbers of queries that are made dense, 8 MiB."""
 
@@ -65,13 +68,16 @@ SparseMatrix: TypeAlias = SparseFeatures | ByColumn
 
 
 class Cells(NamedTuple):
-    """Features that are not 0 as parallel arrays, each ``(k,)``."""
+    """Features that are not 0 in some consecutive requested columns, column by column."""
 
-    places: np.ndarray
-    """Place of each feature's column among the requested columns."""
+    columns: slice
+    """Places among the requested columns."""
+    counts: np.ndarray
+    """How many features each column has; they sum to k."""
     rows: np.ndarray
+    """``(k,)``."""
     values: np.ndarray
-    """float16 or float32."""
+    """``(k,)`` float16 or float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,19 +179,21 @@ class Postings:
 
     def _turned(self, columns: np.ndarray, some: np.ndarray | None = None) -> SparseRows:
         """Return some columns as rows, float32; columns where *some* is False are left empty."""
-        counts, rows, values = self._chosen(columns, some)
+        first, last = self._places(columns)
+        counts = last - first if some is None else np.where(some, last - first, 0)
+        rows, values = self._ranges(first, counts)
         wide = widened(values[None], np.empty((1, len(values)), np.float32))[0]
         return SparseRows(wide, rows, np.concatenate([[0], np.cumsum(counts)]), (len(columns), self.shape[0]))
 
-    def cells(self, columns: np.ndarray) -> "Cells":
-        """List the features of some ascending columns."""
-        counts, rows, values = self._chosen(columns)
-        return Cells(np.repeat(np.arange(len(columns)), counts), rows, values)
-
-    def _chosen(self, columns: np.ndarray, some: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return how many features each column has, and their rows and values, by column; only columns in *some*."""
+    def cells(self, columns: np.ndarray) -> Iterator[Cells]:
+        """Yield the features of some ascending columns, few at a time, so that they stay in the cache."""
         first, last = self._places(columns)
-        counts = last - first if some is None else np.where(some, last - first, 0)
+        counts = last - first
+        for some in tiles(counts, TILE):
+            yield Cells(some, counts[some], *self._ranges(first[some], counts[some]))
+
+    def _ranges(self, first: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows and values in the concatenated ranges from *first*."""
         here = np.flatnonzero(counts)
         begin, long = first[here], counts[here]
         if long.sum() > LONG * len(here):  # few long ranges are copied faster one by one
@@ -194,7 +202,7 @@ class Postings:
         else:
             place = stretches(begin, long)
             rows, values = self.rows[place], self.values[place]
-        return counts, rows.astype(np.intp), values.astype(np.float16, copy=False)  # intp: the index type of numpy
+        return rows.astype(np.intp), values.astype(np.float16, copy=False)  # intp: the index type of numpy
 
     def _places(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where features of some ascending columns begin and end; the last result is cached."""
@@ -226,12 +234,13 @@ def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
     return SparseRows(part.data, place[found].astype(np.int32), part.indptr, (features.shape[0], len(columns)))
 
 
-def columns_cells(features: Selectable, columns: np.ndarray) -> Cells:
-    """List the features of some ascending columns."""
+def columns_cells(features: Selectable, columns: np.ndarray) -> Iterator[Cells]:
+    """Yield the features of some ascending columns, column by column."""
     if isinstance(features, Postings):
-        return features.cells(columns)
-    found = select_columns(features, columns)
-    return Cells(found.indices, found.row_of, found.data)
+        yield from features.cells(columns)
+    else:
+        turned = select_columns(features, columns).T
+        yield Cells(slice(0, len(columns)), turned.lengths, turned.indices, turned.data)
 
 
 def select_cells(features: Selectable, rows: np.ndarray, columns: np.ndarray) -> SparseFeatures:

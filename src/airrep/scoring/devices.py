@@ -6,7 +6,7 @@ import numpy as np
 
 TINY = 2.0**-120
 """Absolute part of error bounds: covers what float32 rounds to 0."""
-CHUNK = 2**15
+CHUNK = 2**16
 """Numbers converted at a time, so that they stay in the cache."""
 _KEPT, _UNBIASED = np.int32(-0x70002000), np.float32(2.0**112)
 """Mask of a float16's bits after their shift into a float32, and factor that corrects the exponent."""

@@ -8,7 +8,6 @@ There E(−v) = −E(v) and L(−e) = −L(e), so that a rejected n-gram counts 
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,10 +15,12 @@ from airrep.arrays import SparseFeatures
 from airrep.scoring.blocks import Block
 from airrep.scoring.columns import Cells, columns_cells, select_columns
 from airrep.scoring.groups import Groups
-from airrep.sparse import EXPANDED, SparseRows, distinct, stretches
+from airrep.sparse import EXPANDED, SparseRows, distinct, stretches, tiles
 
 HELD, BITS = 2**20, 16
 """Most sums of parts in a dense array; most groups, one bit each, that are split into parts."""
+SUMS = 16
+"""Fewer parts have several sums each, since numbers are added to one and the same sum only one after another."""
 CELLS = 2**24
 """Most sums, groups times n-grams, in memory at once: 200 MB if every group had every n-gram."""
 
@@ -54,8 +55,20 @@ def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> Spar
     """Return the gain L of each group and column, ``(m, columns)``; most are 0."""
     used, membership = groups.membership()
     sums = _PartSums.of(membership, len(columns)) or _MemberSums(membership, len(columns))
-    for span in _spans(blocks, columns, used):
-        sums.add(span)
+    for block in blocks:
+        features = block.features
+        assert not isinstance(features, np.ndarray)
+        first, last = np.searchsorted(used, [block.start, block.start + features.shape[0]]).tolist()
+        if first == last:
+            continue
+        weights = np.zeros(features.shape[0])
+        for heads in columns_cells(features, np.zeros(1, columns.dtype)):  # the weights stand in the first column
+            weights[heads.rows] = heads.values
+        sums.enter(slice(first, last), used[first:last] - block.start, weights)
+        for cells in columns_cells(features, columns):
+            rises = _rises(cells.values)
+            rises *= weights.take(cells.rows)
+            sums.add(cells, rises)
     total, lengths = sums.total()
     means = total.data / lengths[total.row_of]  # a group with n-grams has a weight above 0
     return total.with_data(np.copysign(np.log1p(np.abs(means)), means))
@@ -66,23 +79,30 @@ class _MemberSums:
 
     def __init__(self, membership: SparseRows, columns: int) -> None:
         self._membership = membership
-        self._total = np.zeros((membership.shape[1], columns))
+        self._total = np.zeros((columns, membership.shape[1]))
         self._lengths = np.zeros(membership.shape[1])
 
-    def add(self, span: "_Span") -> None:
-        groups, flat = self._membership[span.rows], self._total.reshape(-1)
-        count = groups.lengths[span.row]
-        edges = np.flatnonzero(np.diff(np.cumsum(count) // EXPANDED, prepend=-1))
-        for some in (slice(*pair) for pair in zip(edges, [*edges[1:], len(count)], strict=False)):
-            own = groups.indices[stretches(groups.indptr[span.row[some]], count[some])].astype(np.int64)
-            place = own * self._total.shape[1] + np.repeat(span.column[some], count[some])
-            np.add.at(flat, place, np.repeat(span.rises[some], count[some]))
-        weights = np.repeat(span.weights, groups.lengths)
-        self._lengths += np.bincount(groups.indices, weights, len(self._lengths))
+    def enter(self, rows: slice, place: np.ndarray, weights: np.ndarray) -> None:
+        """Enter a block with *weights* ``(b,)`` of its rows.
+
+        *rows* are its rows among all that are in some group, and *place* tells where in the block each of them is.
+        """
+        own = self._membership[rows]
+        self._groups, (self._first, self._count) = own.indices.astype(np.intp), np.zeros((2, len(weights)), np.intp)
+        self._first[place], self._count[place] = own.indptr[:-1], own.lengths
+        self._lengths += np.bincount(own.indices, np.repeat(weights[place], own.lengths), len(self._lengths))
+
+    def add(self, cells: Cells, rises: np.ndarray) -> None:
+        """Add *rises*, ℓ E(v) of some features of the block."""
+        count, flat = self._count.take(cells.rows), self._total[cells.columns].reshape(-1)
+        column = np.repeat(np.arange(len(cells.counts)) * self._total.shape[1], cells.counts)
+        for some in tiles(count, EXPANDED):
+            own = self._groups.take(stretches(self._first.take(cells.rows[some]), count[some]))
+            np.add.at(flat, own + np.repeat(column[some], count[some]), np.repeat(rises[some], count[some]))
 
     def total(self) -> tuple[SparseFeatures, np.ndarray]:
         """Return sums of each group and column ``(m, columns)``, and sums of weights ``(m,)``."""
-        return SparseRows.of(self._total), self._lengths
+        return SparseRows.of(self._total.T), self._lengths
 
 
 class _PartSums:
@@ -91,8 +111,9 @@ class _PartSums:
     def __init__(self, parts: np.ndarray | None, owner: np.ndarray, count: int, columns: int) -> None:
         """*parts* are 1 where a part belongs to a group, ``(m, count)``; None: each group is a part."""
         self._parts, self._owner = parts, owner
-        self._total = np.zeros((count, columns))
-        self._lengths = np.zeros(count)
+        self._sums = max(1, SUMS // (count + 1))
+        self._total = np.zeros((columns, (count + 1) * self._sums))  # the last part is of rows that are in no group
+        self._lengths = np.zeros(self._total.shape[1])
 
     @classmethod
     def of(cls, membership: SparseRows, columns: int) -> "_PartSums | None":
@@ -112,63 +133,33 @@ class _PartSums:
         parts = (kinds >> np.arange(m)[:, None] & 1).astype(float)
         return cls(parts, (np.cumsum(there) - 1)[groups], len(kinds), columns)
 
-    def add(self, span: "_Span") -> None:
-        owner = self._owner[span.rows]
-        place = (owner * self._total.shape[1])[span.row] + span.column
-        self._total += np.bincount(place, span.rises, self._total.size).reshape(self._total.shape)
-        self._lengths += np.bincount(owner, span.weights, len(self._lengths))
+    def enter(self, rows: slice, place: np.ndarray, weights: np.ndarray) -> None:
+        """Do what :meth:`_MemberSums.enter` does."""
+        part = np.full(len(weights), len(self._lengths) // self._sums - 1)
+        part[place] = self._owner[rows]
+        self._place = part * self._sums + np.arange(len(part)) % self._sums
+        self._lengths += np.bincount(self._place, weights, len(self._lengths))
+
+    def add(self, cells: Cells, rises: np.ndarray) -> None:
+        """Do what :meth:`_MemberSums.add` does."""
+        total, place = self._total[cells.columns], self._place.take(cells.rows)
+        if len(total) > 1:
+            place += np.repeat(np.arange(len(total)) * total.shape[1], cells.counts)
+        total += np.bincount(place, rises, total.size).reshape(total.shape)
 
     def total(self) -> tuple[SparseFeatures, np.ndarray]:
+        """Do what :meth:`_MemberSums.total` does."""
+        total, lengths = (one.reshape(-1, self._sums).sum(axis=1) for one in (self._total, self._lengths))
+        total, lengths = total.reshape(-1, len(lengths))[:, :-1].T, lengths[:-1]
         if self._parts is None:
-            return SparseRows.of(self._total), self._lengths
-        return SparseRows.of(self._parts @ self._total), self._parts @ self._lengths
-
-
-class _Span(NamedTuple):
-    """Rows of one block that are in some group."""
-
-    rows: slice
-    """Places among all rows that are in some group."""
-    weights: np.ndarray
-    """``(b,)`` float64: ℓ of each row."""
-    row: np.ndarray
-    """``(k,)``: for each feature that is not 0, the place of its row in the span."""
-    column: np.ndarray
-    """``(k,)``: for each feature, the place of its column."""
-    rises: np.ndarray
-    """``(k,)`` float64: ℓ E(v)."""
-
-
-def _spans(blocks: Sequence[Block], columns: np.ndarray, used: np.ndarray) -> Iterator[_Span]:
-    """Yield the rows that are in some group, block by block."""
-    for block in blocks:
-        first, last = np.searchsorted(used, [block.start, block.start + block.features.shape[0]]).tolist()
-        if first == last:
-            continue
-        place = np.full(block.features.shape[0], -1, np.int32)
-        place[used[first:last] - block.start] = np.arange(last - first)
-        heads = _cells(block, place, np.zeros(1, columns.dtype))  # the weights stand in the first column
-        weights = np.zeros(last - first)
-        weights[heads.rows] = heads.values
-        cells = _cells(block, place, columns)
-        yield _Span(slice(first, last), weights, cells.rows, cells.places, _rises(cells.values) * weights[cells.rows])
-
-
-def _cells(block: Block, place: np.ndarray, columns: np.ndarray) -> Cells:
-    """Read features of some columns in a block; rows are renumbered by *place*, and dropped where it is negative."""
-    assert not isinstance(block.features, np.ndarray)
-    cells = columns_cells(block.features, columns)
-    row = place[cells.rows]
-    if row.min(initial=0) >= 0:
-        return cells._replace(rows=row)
-    inside = row >= 0
-    return Cells(cells.places[inside], row[inside], cells.values[inside])
+            return SparseRows.of(total), lengths
+        return SparseRows.of(self._parts @ total), self._parts @ lengths
 
 
 def _rises(values: np.ndarray) -> np.ndarray:
     """Compute E(v) in float64; for float16, by a table of all its values, which is ten times as fast."""
     if values.dtype == np.float16:
-        return np.asarray(_table()[values.view(np.uint16)])
+        return np.asarray(_table().take(values.view(np.uint16)))
     numbers = values.astype(np.float64)
     return np.copysign(np.expm1(np.abs(numbers)), numbers)
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from airrep.scoring.asked import Asked
 
 
-FULL = 16
-"""If more than one in this many entries of a membership table is set, the table is dense, which is faster then."""
+FULL = 64
+"""If at least one in this many entries of a membership table is set, the table is dense, which is faster then."""
 
 
 class MemberChunk(NamedTuple):
@@ -32,43 +32,31 @@ class MemberChunk(NamedTuple):
 
     piece: Piece
     touched: np.ndarray
-    """Groups with a member in the piece."""
-    members: np.ndarray
-    """Positions of members in the piece, group after group."""
-    offsets: np.ndarray
-    """Place where each touched group's members begin, and where those of the last end."""
+    """Groups, among them all that have a member in the piece."""
     table: Any
     """Ones where a row of the piece is in a touched group, ``(touched, b)``: CSR, or dense."""
 
     def add(self, total: np.ndarray, values: np.ndarray, shares: np.ndarray | None = None) -> None:
         """Add to *total* ``(m, w)`` the sums of values ``(b, w)`` over group members, times *shares* if given."""
-        sums = (self.table if shares is None else self._csr(shares)) @ values
+        sums = (self.table if shares is None else SparseRows.of(self.table).with_data(shares)) @ values
         if len(sums) == len(total):  # indexing would copy all totals
             total += sums
         else:
             total[self.touched] += sums
 
-    def _csr(self, shares: np.ndarray) -> SparseRows:
-        shape = (len(self.touched), len(self.piece.rows))
-        return SparseRows(shares, self.members, self.offsets, shape)
-
 
 def member_chunks(spans: Sequence[Span], groups: Groups, size: int, dtype: type = np.float32) -> Iterator[MemberChunk]:
     """Cut the rows that are in some group into pieces of at most *size*; tables have the type *dtype*."""
     used, membership = groups.membership()
-    narrow = np.uint16 if len(groups) < 2**16 else np.int64  # 16 bits are sorted as fast as counted
+    everyone = np.arange(len(groups))
     for place, piece in pieces_of(spans, size, used):
-        ends = membership.indptr[place.start : place.stop + 1]
-        group = membership.indices[ends[0] : ends[-1]].astype(narrow)
-        order = np.argsort(group, kind="stable")
-        counts = np.bincount(group, minlength=len(groups))
-        touched = np.flatnonzero(counts)
-        offsets = np.concatenate([[0], np.cumsum(counts[touched])])
-        row = np.repeat(np.arange(len(ends) - 1), np.diff(ends))[order]
-        chunk = MemberChunk(piece, touched, row, offsets, None)
-        table = chunk._csr(np.ones(len(row), dtype))
-        full = len(row) * FULL > len(touched) * len(piece.rows)
-        yield chunk._replace(table=table.toarray() if full else table)
+        own = membership[place].astype(dtype)
+        if own.nnz * FULL >= len(groups) * own.shape[0]:
+            yield MemberChunk(piece, everyone, own.toarray().T)
+        else:
+            table = own.T
+            touched = np.flatnonzero(table.lengths)
+            yield MemberChunk(piece, touched, table[touched])
 
 
 def linear_scores(queries: np.ndarray, blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
@@ -106,10 +94,10 @@ def _shares(chunk: MemberChunk, features: np.ndarray, directions: np.ndarray) ->
     """Compute ln(1 + κ) / κ of each member; κ ≥ 0 is the sum of its cosines with the other members of its group."""
     unit = unit_rows(features)
     own = np.einsum("bd,bd->b", unit, unit)  # 1, or 0 for a row of zeros
-    likeness = np.empty(len(chunk.members))
-    ends = chunk.offsets.tolist()
+    table = SparseRows.of(chunk.table)
+    likeness, ends = np.empty(table.nnz), table.indptr.tolist()
     for group, first, last in zip(chunk.touched.tolist(), ends[:-1], ends[1:], strict=True):
-        members = chunk.members[first:last]
+        members = table.indices[first:last]
         likeness[first:last] = unit[members] @ directions[group] - own[members]
     np.maximum(likeness, 0, out=likeness)
     shares: np.ndarray = np.divide(np.log1p(likeness), likeness, out=np.ones_like(likeness), where=likeness > 0)

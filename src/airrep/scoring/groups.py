@@ -69,7 +69,7 @@ class Groups:
             raise ConfigError(f"group '{twice}': two groups have this name. Rename one of them.")
 
     def _ordered(self, rows: Rows, offsets: np.ndarray) -> Rows:
-        rises = np.diff(rows) > 0
+        rises = rows[1:] > rows[:-1]
         rises[offsets[1:-1] - 1] = True  # where a group begins
         if not rises.all():  # most groups are in order already
             rows = self._sorted(rows, offsets)
@@ -175,7 +175,7 @@ def _row_numbers(name: str, rows: Sequence[int] | np.ndarray) -> Rows:
     array = np.asarray(rows)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise ConfigError(f"group '{name}': members have type {array.dtype}; they must be row numbers.")
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
 
 
 def read_groups(path: str | Path) -> dict[str, list[Any]]:

@@ -155,8 +155,13 @@ class DenseAsked(Asked):
         return self._scan.look(piece, self.blocks)
 
     def rough(self, piece: Piece, out: np.ndarray) -> tuple[float, float]:
-        rows = piece.dense(self.blocks, device=self._device)
-        norm = piece.once((id(self.blocks), "norm"), lambda: _checked(float(self._device.norms(rows).max()), piece))
+        rows, bounds = piece.dense(self.blocks, device=self._device), self.blocks[piece.number].bounds
+
+        def greatest() -> float:
+            norms = self._device.norms(rows) if bounds is None else piece.take(bounds)[:, 0]
+            return _checked(float(norms.max()), piece)
+
+        norm = piece.once((id(self.blocks), "norm"), greatest)
         self._device.multiply(rows, self._ready, out)
         most = norm * float(self._norms.max(initial=0))
         return most, most

@@ -463,6 +463,55 @@ def test_pairs_are_one_example_each_that_reads_back(tmp_path: Path) -> None:
     assert other.reading_hash != corpus[0].reading_hash
 
 
+CALL_TEXT = '{"name": "weather", "arguments": {"city": "Bern", "unit": "C"}}'
+CALLED = [
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "content": "5 C"},
+    {"role": "assistant", "content": "Cold."},
+]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "head"), [(said(("system", "Be brief."), ("user", "Oslo?")), "System: Be brief.\n"), ("Oslo?", "")]
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_preferred_completion_of_several_messages_follows_its_prompt(prompt: Any, head: str, swapped: bool) -> None:
+    texts = [one["content"] for one in prompt] if isinstance(prompt, list) else [prompt]
+    called = f"{head}User: Oslo?\nAssistant: {CALL_TEXT}\nTool: 5 C"
+    expected = [(called, "Cold."), (f"{head}User: Oslo?" if head else "Oslo?", "No.")][:: -1 if swapped else 1]
+    completions = [CALLED, said(("assistant", "No."))][:: -1 if swapped else 1]
+    record = {"prompt": prompt, "chosen": completions[0], "rejected": completions[1]}
+    (chosen,), both, (pair,) = (
+        list(Corpus.from_records([record], preferences=one)) for one in ("chosen", "both", "pairs")
+    )
+    told = [[(one.prompt, one.response) for one in some] for some in (both, filter(None, pair.sides))]
+    assert told == [expected, expected]
+    assert (chosen.prompt, chosen.response) == expected[0]
+    for side, completion in zip(pair.sides, completions, strict=True):
+        assert side is not None
+        assert side.chat is not None
+        asked = side.chat["messages"][: side.chat["asked"]]  # a language model learns all that follows
+        assert [one["content"] for one in asked] == texts
+        assert side.chat["messages"][side.chat["asked"] :] == completion
+
+
+def test_a_preferred_conversation_may_repeat_its_prompt() -> None:
+    talk = said(("assistant", "Hello."), ("user", "Oslo?"))
+    for prompt, before in (("Oslo?", talk[1:]), (talk, talk), (None, talk[1:])):
+        (found,) = Corpus.from_records([{"prompt": prompt, "chosen": before + CALLED}])
+        assert found.prompt.count("Oslo?") == 1
+        assert found.chat is not None
+        assert "asked" not in found.chat
+
+
+def test_a_rejected_call_is_a_call_on_its_side_of_the_pair() -> None:
+    record = {"prompt": said(("user", "Oslo?")), "chosen": said(("assistant", "No.")), "rejected": CALLED[:1]}
+    _, rejected = Corpus.from_records([record], preferences="pairs")[0].sides
+    assert rejected is not None
+    assert rejected.response == CALL_TEXT
+    assert (rejected.chat or {})["messages"][-1] == CALLED[0]
+
+
 @pytest.mark.parametrize(
     ("record", "told"),
     [

@@ -72,6 +72,68 @@ def test_trl_learns_all_of_a_list_of_messages_and_of_a_completion_itself() -> No
     assert read({"messages": TALK[1:3]})[0].chat is None
 
 
+@pytest.mark.parametrize(
+    ("record", "form"),
+    [
+        ({"messages": TALK}, "messages"),
+        ({"dialog": TALK}, "dialog"),
+        ({"prompt": TALK[:2], "completion": TALK[2:]}, "prompt and completion"),
+    ],
+)
+def test_trl_trains_a_conversation_once_whatever_the_turns(record: dict[str, Any], form: str) -> None:
+    named = {"response_field": "dialog"} if "dialog" in record else {}
+    last, every = (Corpus.from_records([record], trained_with="trl", turns=one, **named) for one in ("last", "all"))
+    assert last.reading.forms == every.reading.forms == (form,)
+    assert last.reading.earlier_turns == every.reading.earlier_turns == 0
+    assert [(one.chat, one.metadata) for one in every] == [(one.chat, one.metadata) for one in last]
+    (open_ended,) = read({"messages": TALK[:4]}, "trl", turns="all")
+    assert open_ended.chat == {"messages": TALK[:3], "learn": "all"}
+
+
+@pytest.mark.parametrize(
+    ("record", "note"),
+    [
+        ({"messages": TALK[1:3]}, "messages (system: not read)"),
+        ({"prompt": TALK[1:2], "completion": TALK[2:3]}, "prompt and completion (system: not read)"),
+        (
+            {"prompt": "2+2?", "completion": "4"},
+            "prompt and completion, joined without a chat template as trl does (system: not read)",
+        ),
+        ({"prompt": TALK[1:2], "chosen": TALK[2:3]}, "preference pairs (chosen) (system: not read)"),
+    ],
+)
+def test_trl_reads_no_system_prompt_beside_its_own_fields(record: dict[str, Any], note: str) -> None:
+    record = {"system": "Be a pirate.", **record}
+    assert Schema(trained_with="trl").parse(record)[0] == note
+    (alone,), (others,) = read(record, "trl"), read(record, "axolotl")
+    assert (alone.prompt, alone.metadata) == ("2+2?", {"system": "Be a pirate."})
+    assert others.prompt == "System: Be a pirate.\nUser: 2+2?"
+    asked = {"system": "Be a pirate.", "question": "2+2?", "answer": "4"}  # trl has no such form
+    assert read(asked, "trl")[0].prompt == others.prompt
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "prompt", "responses"),
+    [
+        ("The sky is blue.", "The sky is green.", "The sky is", [" blue.", " green."]),
+        ("Human: 2+2?\n\nAssistant: 4", "Human: 2+2?\n\nAssistant: 5", "Human: 2+2?\n\nAssistant:", [" 4", " 5"]),
+        ("It is 4", "It is 4.", "It is ", ["4", "4."]),
+        ("Yes", "No", "", ["Yes", "No"]),
+    ],
+)
+def test_trl_splits_texts_without_a_prompt_where_they_differ(
+    chosen: str, rejected: str, prompt: str, responses: list[str]
+) -> None:
+    pair = {"chosen": chosen, "rejected": rejected}
+    found = read(pair, "trl", preferences="both")
+    assert [(one.prompt, one.response, one.chat) for one in found] == [
+        (prompt, one, {"form": "joined"}) for one in responses
+    ]
+    assert read(pair, "trl")[0].response == responses[0]
+    (whole,) = read(pair, "trl", preferences="pairs")
+    assert whole.chat == {"form": "joined", "rejected": responses[1]}
+
+
 def test_a_field_of_messages_that_is_named_is_read_as_the_trainer_reads_it() -> None:
     asked, wrong = TALK[1], {**TALK[2], "loss": False}
     named = {"response_field": "dialog"}
@@ -111,6 +173,22 @@ def test_a_prompt_with_a_completion_is_joined_as_it_stands(record: dict[str, Any
         ({"prompt": "p", "response": "r", "history": []}, "prompt and response"),
         ({"messages": TALK[1:3], "article": "a", "thought": "t"}, "messages (article, thought: not read)"),
         ({"messages": TALK[1:3], "text": "a", "passage": ""}, "messages (text: not read)"),
+        (
+            {"question": "q", "solution": "s", "attempt": "a", "thinking_trajectories": ["t"], "cot_type": "math"},
+            "question and solution (attempt, thinking_trajectories: not read)",
+        ),
+        (
+            {"question": "q", "answer": "a", "deepseek_attempt": "b", "r1_solution_2": "c", "Complex_CoT": "d"},
+            "question and answer (deepseek_attempt, r1_solution_2, Complex_CoT: not read)",
+        ),
+        (
+            {"problem": "p", "solution": "s", "generations": ["g"], "expected_answer": "e", "answer_type": "int"},
+            "problem and solution (generations, expected_answer: not read)",
+        ),
+        (
+            {"prompt": "p", "chosen": "c", "full_chosen": "f", "score_chosen": 5.0, "chosen_model": "m"},
+            "preference pairs (chosen), joined without a chat template as trl does (full_chosen: not read)",
+        ),
     ],
 )
 def test_what_looks_like_a_turn_and_is_not_read_is_named(record: dict[str, Any], told: str) -> None:
@@ -268,9 +346,8 @@ def test_marks_are_heeded_as_the_trainer_heeds_them() -> None:
 
     for mark in ({"weight": 0}, {"train": False}, {"loss": False}):
         assert answers(None, **mark) == answers("axolotl", **mark) == ["6"]
-        assert (
-            answers("trl", **mark) == answers("llamafactory", **mark) == answers("open-instruct", **mark) == ["4", "6"]
-        )
+        assert answers("llamafactory", **mark) == answers("open-instruct", **mark) == ["4", "6"]
+        assert read({"messages": [TALK[1], {**TALK[2], **mark}]}, "trl")[0].response == "4"
     assert answers("ms-swift", loss=False) == ["6"]
     assert answers("ms-swift", weight=0) == ["4", "6"]
 

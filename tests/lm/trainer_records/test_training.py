@@ -185,6 +185,24 @@ def test_low_rank_adapters_of_a_config_are_those_of_the_fine_tunes(tmp_path: Pat
     assert tuning.model_dump(include=set(LORA)) == LORA
 
 
+def test_a_config_of_trl_leaves_out_the_defaults_of_trl(tmp_path: Path) -> None:
+    read = read_training(written(tmp_path, "sft.yaml", "dataset_name: d\nuse_peft: true\nnum_train_epochs: 2\n"))
+    found = read.fine_tune
+    assert (found.learning_rate, found.lora_rank, found.lora_alpha, found.lora_targets) == (2e-5, 16, 32, None)
+    assert read.unfollowed[0].startswith("the target modules that peft chooses")
+    assert "lora_dropout 0.05" in read.unfollowed
+    named = "use_peft: true\nlora_r: 8\nlora_target_modules: [q_proj]\nlora_dropout: 0.0\nlearning_rate: 1.0"
+    found = read_training(written(tmp_path, "named.yaml", named)).fine_tune
+    assert (found.learning_rate, found.lora_rank, found.lora_alpha, found.lora_targets) == (1, 8, 32, ("q_proj",))
+    whole = read_training(written(tmp_path, "whole.yaml", "dataset_name: d\nnum_train_epochs: 2\n"))
+    assert (whole.fine_tune.learning_rate, whole.fine_tune.lora_rank, whole.unfollowed) == (2e-5, None, ())
+    least = read_training(written(tmp_path, "least.yaml", "dataset_name: d\nuse_peft: true\nlearning_rate: null\n"))
+    assert (least.fine_tune.learning_rate, least.fine_tune.lora_rank, least.fine_tune.epochs) == (2e-5, 16, 3)
+    factory = "stage: sft\nmodel_name_or_path: b\ndatasets: d\nnum_train_epochs: 2\n"
+    found = read_training(written(tmp_path, "factory.yaml", factory)).fine_tune
+    assert (found.learning_rate, found.lora_rank, found.lora_alpha) == (5e-5, 8, 16)
+
+
 def test_adapters_beside_arguments_count(tmp_path: Path) -> None:
     pickled(tmp_path)
     adapters(tmp_path, lora_dropout=0.05)
@@ -207,6 +225,7 @@ def test_adapters_on_all_linear_maps_have_no_names(tmp_path: Path, target: str |
         ({"neftune_noise_alpha": 5}, "neftune_noise_alpha 5"),
         ({"assistant_only_loss": True}, "the chat template that trl has for assistant_only_loss"),
         ({"packing": True}, "packing"),
+        ({"loss_type": "dft"}, "loss_type dft"),
         ({"optim": "adamw_8bit"}, "optim adamw_8bit (AdamW here)"),
         ({"lr_scheduler_type": "inverse_sqrt"}, "lr_scheduler_type inverse_sqrt (linear here)"),
         ({"lr_scheduler_type": "cosine_with_restarts"}, "lr_scheduler_type cosine_with_restarts (cosine here)"),

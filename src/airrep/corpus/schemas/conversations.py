@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from airrep.errors import DataError
 RENDERING = "rendering"
 """Field of manifests and requests: how prompts are rendered, where an LM's fingerprint does not determine it."""
 REJECTED = "rejected"
-"""Key of a chat: the response that a pair rejects, a text, or a message where the chat has messages."""
+"""Key of a chat: the response that a pair rejects, a text, or where the chat has messages, a message or several."""
 CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn", "asked", REJECTED, "span")
 """Keys of :attr:`airrep.Example.chat`, and "span", under which a corpus stores a query's span beside them."""
 MESSAGES: Mapping[str, Any] = MappingProxyType({"form": "messages"})
@@ -300,26 +300,48 @@ def is_chat_of_example(chat: object) -> TypeGuard[Mapping[str, Any]]:
 
 def with_rejected(chosen: Pair, rejected: Pair) -> Pair:
     """Return the chosen pair with the rejected response in its chat; DataError if their prompts differ."""
-    if chosen.prompt != rejected.prompt:
+    first, alike, said = dict(chosen.chat or {}), chosen.prompt == rejected.prompt, rejected.response
+    if "messages" in {*first, *(rejected.chat or {})}:
+        first = dict(chat_of_pair(chosen))
+        (asked, own), (asked_too, other) = _parted(first), _parted(chat_of_pair(rejected))
+        said = other[0] if len(own) == len(other) == 1 else other
+        if said is other:  # a completion of several messages
+            first, alike = {**first, "asked": len(asked)}, asked == asked_too
+    if not alike:
         raise DataError(
             "chosen and rejected answer different prompts, but must share one. Remove the record, or set "
             'preferences="chosen"'
         )
-    messages = (rejected.chat or {}).get("messages")
-    said = messages[-1] if messages else text(REJECTED, rejected.response)
-    return chosen._replace(part=None, chat={**(chosen.chat or {}), REJECTED: said})
+    return chosen._replace(part=None, chat={**first, REJECTED: said if "messages" in first else text(REJECTED, said)})
 
 
-def sides(response: str, chat: Mapping[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any] | None]:
-    """Return (response, chat) of the chosen side and of the rejected side, or None without a rejected side."""
+def _parted(chat: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Split a chat's messages into those of the prompt and those that are learnt."""
+    asked = chat.get("asked", -1)
+    return list(chat["messages"][:asked]), list(chat["messages"][asked:])
+
+
+Side: TypeAlias = tuple[str, str, Mapping[str, Any] | None]
+"""Prompt, response and chat of one side of a preference pair."""
+
+
+def sides(prompt: str, response: str, chat: Mapping[str, Any]) -> tuple[Side, Side | None]:
+    """Return the chosen side, and the rejected side or None if there is none."""
     alone = {name: value for name, value in chat.items() if name != REJECTED}
-    chosen = response, alone or None
+    chosen = prompt, response, alone or None
     if (said := chat.get(REJECTED)) is None:
         return chosen, None
-    message = said if isinstance(said, Mapping) else chat_message("assistant", said)
+    if isinstance(said, str) and "messages" not in alone:
+        return chosen, (prompt, said, alone or None)
+    after = said if is_messages(said) else [chat_message("assistant", said) if isinstance(said, str) else said]
+    read = [_message(number, one) for number, one in enumerate(after, 1)]
     if "messages" in alone:
-        alone = {**alone, "messages": [*alone["messages"][:-1], message]}
-    return chosen, (str(said if isinstance(said, str) else message.get("content") or ""), alone or None)
+        before, own = _parted(alone)
+        alone = {**alone, "messages": [*before, *after]}
+        if max(len(own), len(read)) > 1:  # the prompt's text has all messages before the last
+            known = messages_of(prompt)
+            prompt = prompt_of([*known[: len(known) - len(own) + 1], *read[:-1]])
+    return chosen, (prompt, read[-1].content, alone or None)
 
 
 def _told(message: Message) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -81,15 +82,20 @@ _OPTIONS = ("options", "choices")
 _CELLS = ("prompt", "completion", "input", "output", "chosen", "rejected", "rejected_messages")
 """Fields that may hold messages, as a list or, in CSV and similar tables, as JSON text."""
 _TELLING = {
-    *("system", "system_prompt", "history", "tools", "functions", *CHATS, "rejected", "rejected_response"),
-    *("rejected_messages", "answer", "solution", "response", "output", "completion", "context", "reasoning"),
-    *("reasoning_content", "rationale", "chain_of_thought", "thinking", *_OPTIONS, "segments", "chosen"),
-    *("thought", "thoughts", "explanation", "article", "passage", "passages", "paragraph", "document", "documents"),
-    *("story", "dialogue", "abstract", "summary", "text", "content", "evidence", "knowledge", "background", "persona"),
-    *("instruction", "instructions", "input", "query", "problem", "prompt", "message_loss_mask"),
+    *("system", "system_prompt", "history", "tools", "functions", *CHATS, "answer", "solution", "response", "output"),
+    *("completion", "context", *_OPTIONS, "segments", "article", "passage", "passages", "paragraph", "document"),
+    *("documents", "story", "dialogue", "abstract", "summary", "text", "content", "evidence", "knowledge"),
+    *("background", "persona", "instruction", "instructions", "input", "query", "problem", "prompt"),
+    "message_loss_mask",
 }
 """Fields that look like a turn, an answer, a system prompt or a context; the form's name lists the ones that were not
 read."""
+_ANSWER = (
+    r"(.*[_ -])?(answer|solution|response|output|completion|generation|attempt|reasoning|rationale|think(ing)?|thought|"
+    r"explanation|trajector(y|ie)|trace|cot|chosen|rejected)s?([_ -](content|messages|text))?[_ -]?\d*"
+)
+"""Names of fields that look like an answer unless they hold a number, such as ``deepseek_attempt``."""
+_names_answer = lru_cache(1024)(re.compile(_ANSWER, re.IGNORECASE).fullmatch)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _COLUMNS = ("{}", "option_{}", "option{}", "option {}", "choice_{}", "choice{}", "op{}")
 """Names of columns that hold one option of a multiple-choice question each, as in MMLU, MedMCQA and COPA."""
@@ -138,7 +144,7 @@ def read_form(
 
 def read_named_chat(messages: object, name: str, turns: Turns, trainer: Trainer) -> Read:
     """Return the turns of messages in the field that the user named."""
-    found = _of_messages(_heeded(messages, name, trainer), name, turns)
+    found = _of_messages(_heeded(messages, name, trainer), name, turns, whole=trainer.whole)
     pairs = [trainer.marked(trainer.of_messages(pair)) for pair in found.pairs]
     note = bool(found.earlier) * LAST
     return Read(found.form + note + _half_heeded(pairs, trainer), pairs, found.earlier)
@@ -212,9 +218,14 @@ def _avoided(rest: dict[str, Any], form: str) -> str:
 
 
 def _left_out(rest: Mapping[str, Any]) -> str:
-    """List the fields of :data:`_TELLING` that were not read, as a note in parentheses."""
-    names = sorted((name for name in _TELLING & rest.keys() if not _is_empty(rest[name])), key=list(rest).index)
-    return f" ({', '.join(names)}: not read)" if names else ""
+    """List the telling fields that were not read, as a note in parentheses."""
+    found = [
+        name
+        for name, value in rest.items()
+        if (name in _TELLING or (_names_answer(str(name)) and not isinstance(value, int | float | np.number)))
+        and not _is_empty(value)
+    ]
+    return f" ({', '.join(found)}: not read)" if found else ""
 
 
 def _is_empty(value: object) -> bool:
@@ -229,14 +240,18 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     form = _NAMES.get((prompt_key, response_key), f"{prompt_key} and {response_key}")
     if (prompt_key, response_key) == _BEFORE_CHATS[0] and isinstance(prompt, str) and isinstance(response, str):
         return Read(form, [Pair(prompt, response, chat=taken_chat(rest))])
+    reads = trainer if (prompt_key, response_key) == _BEFORE_CHATS[1] else DEFAULT
     if is_messages(prompt) or is_messages(response):
-        before = _tools(rest) + _before(rest)
-        return _conversational(before, (prompt_key, prompt), (response_key, response), form, turns)
+        before = _tools(rest) + _before(rest, reads)
+        found = _conversational(
+            before, (prompt_key, prompt), (response_key, response), form, "last" if reads.whole else turns
+        )
+        return found._replace(earlier=0) if reads.whole else found
     extra, joined = _input_of(prompt, rest, prompt_key, response_key)
     prompt, response, options = _with_options(prompt, response, rest)
     if joined or options:
         form = f"{', '.join(filter(None, [prompt_key, joined, options]))} and {response_key}"
-    before = [] if (prompt_key, response_key) == _BEFORE_CHATS[0] else _before(rest)
+    before = [] if (prompt_key, response_key) == _BEFORE_CHATS[0] else _before(rest, reads)
     pair = (trainer if prompt_key == "instruction" else DEFAULT).asked(prompt, extra, response)
     if before:
         said = [*_said("user", "prompt", pair.prompt), *_said("assistant", "response", response)]
@@ -246,9 +261,11 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     return Read(form, [pair])
 
 
-def _before(rest: dict[str, Any]) -> list[Message]:
-    """Take system prompt and history out of ``rest``, as messages."""
+def _before(rest: dict[str, Any], trainer: Trainer) -> list[Message]:
+    """Take system prompt and history out of ``rest``, as messages, if the trainer reads them."""
     found: list[Message] = []
+    if trainer.literal:
+        return found
     for name in _SYSTEM:
         if isinstance(rest.get(name), str) or is_messages(rest.get(name)):
             found += system_message(rest.pop(name), name)
@@ -273,11 +290,16 @@ def _conversational(
     pairs = every_turn(before + after, response[0], len(before))
     if turns == "all" and len(pairs) > 1:
         return Read(form, pairs)
-    pair = last_turn(before + after, response[0])
-    if len(after) > 1:  # all messages of a completion are learnt, of any role; the response is its last answer
-        chat = chat_of_pair(pair)
-        pair = pair._replace(chat={**chat, "asked": max(1, len(chat["messages"]) - len(after))})
-    return Read(form, [pair], max(0, len(pairs) - 1))
+    return Read(form, [_completed(before, after, response[0])], max(0, len(pairs) - 1))
+
+
+def _completed(before: list[Message], after: list[Message], name: str) -> Pair:
+    """Return the last answer of a completion, all of whose messages are learnt, of any role."""
+    pair = last_turn(before + after, name)
+    if len(after) == 1:
+        return pair
+    chat = chat_of_pair(pair)
+    return pair._replace(chat={**chat, "asked": max(1, len(chat["messages"]) - len(after))})
 
 
 def _said(role: str, field: str, value: object) -> list[Message]:
@@ -331,6 +353,9 @@ def _with_columns(prompt: object, response: object, rest: dict[str, Any]) -> tup
 def _read_preference(rest: dict[str, Any], preferences: Preferences, trainer: Trainer) -> Read:
     plain = isinstance(rest.get("prompt"), str)
     prompt, chosen, rejected, before = _preference_of(rest, trainer)
+    if trainer.literal and prompt is None and isinstance(chosen, str) and isinstance(rejected, str):
+        plain, border = True, _border(chosen, rejected, literal=True)
+        prompt, chosen, rejected = chosen[:border], chosen[border:], rejected[border:]
     pairs = read_preference(prompt, before, chosen, rejected, both=preferences != "chosen")
     form = f"{PAIRED} ({'chosen and rejected' if len(pairs) > 1 else 'chosen'})"
     if not plain or before or not isinstance(chosen, str):
@@ -350,16 +375,16 @@ def _preference_of(rest: dict[str, Any], trainer: Trainer) -> tuple[object, obje
     if prompt_key in ("instruction", "question"):
         extra, _ = _input_of(prompt, rest, prompt_key, "response")
         prompt = trainer.asked(prompt, extra, "").prompt
-    before = _tools(rest) + _before(rest)
+    before = _tools(rest) + _before(rest, trainer if prompt_key in (None, "prompt") else DEFAULT)
     return prompt, rest.pop("chosen"), rest.pop("rejected", None), before
 
 
 def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Preferences, trainer: Trainer) -> Read:
-    before = _tools(rest) + _before(rest)
+    before = _tools(rest) + _before(rest, trainer)
     messages = before + _heeded(rest.pop(name), name, trainer)
     rejected = [key for key in ("rejected_response", "rejected_messages") if not _is_empty(rest.get(key))]
     if not rejected:
-        return _of_messages(messages, name, turns)
+        return _of_messages(messages, name, turns, whole=trainer.whole)
     other = rest.pop(rejected[0])  # ms-swift: the messages hold the chosen answer
     if preferences == "chosen":
         return Read(f"{PAIRED} (chosen)", [last_turn(messages, name)])
@@ -370,12 +395,13 @@ def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Prefe
     return Read(f"{PAIRED} (chosen and rejected)", [chosen, avoided._replace(part=("preference", "rejected"))])
 
 
-def _of_messages(messages: list[Message], form: str, turns: Turns) -> Read:
-    if turns == "all":
-        pairs = every_turn(messages, form)
-        return Read(form, pairs if len(pairs) > 1 else [pair._replace(part=None) for pair in pairs])
+def _of_messages(messages: list[Message], form: str, turns: Turns, *, whole: bool = False) -> Read:
+    """Read the last turn or all turns; a conversation that is learnt *whole* is one example, with no turn left out."""
+    pairs = every_turn(messages, form) if turns == "all" else [last_turn(messages)]
+    if len(pairs) > 1 and not whole:
+        return Read(form, pairs)
     answers = sum(one.role == "assistant" and one.learnt for one in messages[1:])  # a first message answers nothing
-    return Read(form, [last_turn(messages)], answers - 1)
+    return Read(form, [pairs[-1]._replace(part=None)], 0 if whole or turns == "all" else answers - 1)
 
 
 def names(record: Mapping[str, Any]) -> str:
@@ -498,9 +524,15 @@ def _pair(prompt: object, before: list[Message], response: object, name: str) ->
     if not isinstance(response, Mapping) and not is_messages(response):
         raise DataError(f"{name} is {describe(response)}; text or messages are expected")
     said = read_messages([response] if isinstance(response, Mapping) else response, name)
-    # Some data sets repeat the prompt in both conversations, others hold the answers alone.
-    alone = all(message.role == "assistant" for message in said)
-    return last_turn(before + (_said("user", "prompt", prompt) if alone and prompt is not None else []) + said, name)
+    asked = [] if prompt is None else _said("user", "prompt", prompt)
+    # Some data sets repeat the prompt in both conversations, others hold the completions alone.
+    if (
+        not asked
+        or said[0].role in ("system", "user")
+        or [one[:2] for one in said[: len(asked)]] == [one[:2] for one in asked]
+    ):
+        return last_turn(before + said, name)
+    return _completed(before + asked, said, name)
 
 
 def _spoken(dialogue: str, name: str) -> list[Message]:
@@ -517,9 +549,15 @@ def _spoken(dialogue: str, name: str) -> list[Message]:
     return found
 
 
-def _border(chosen: str, rejected: str) -> int:
-    """Return the length of two texts' common beginning up to its last white space; 0 if one text begins the other."""
+def _border(chosen: str, rejected: str, *, literal: bool = False) -> int:
+    """Return the length of two texts' common beginning up to its last white space; 0 if one text begins the other.
+
+    *literal*: as trl does, all of the beginning without a space at its end, and without the last letter of a text.
+    """
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
-    if shared in (len(chosen), len(rejected)):  # one begins with the other, so the prompt's end is unknown
+    one_begins_other = shared in (len(chosen), len(rejected))
+    if literal:
+        return shared - (one_begins_other or chosen[shared - 1 : shared] == " ")
+    if one_begins_other:  # the prompt's end is unknown
         return 0
     return max((place + 1 for place in range(shared) if chosen[place].isspace()), default=0)

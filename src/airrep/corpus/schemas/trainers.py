@@ -28,6 +28,8 @@ class Trainer(NamedTuple):
     """Turns of a conversation that become examples by default."""
     whole: bool = False
     """True if the trainer learns all tokens of a list of messages, not only the answers."""
+    literal: bool = False
+    """True if the trainer reads no ``system`` or ``history`` beside its own fields, and finds no speakers in texts."""
     marks: tuple[str, ...] = MARKS
     """Keys of a message, such as ``weight``, by which this trainer excludes the message from training."""
     bare: bool = False
@@ -56,7 +58,9 @@ class Trainer(NamedTuple):
 
     def of_messages(self, pair: Pair) -> Pair:
         """Mark all messages of a pair as learnt if the trainer learns whole conversations."""
-        return pair if not self.whole else pair._replace(chat={**chat_of_pair(pair), "learn": "all"})
+        if not self.whole or "form" in (chat := chat_of_pair(pair)):
+            return pair
+        return pair._replace(chat={**chat, "learn": "all"})
 
     def marked(self, pair: Pair) -> Pair:
         """Mark a pair with a chat template as learnt in its words only, if the trainer does so (``bare``)."""
@@ -78,7 +82,7 @@ _ALPACA = (
 """The prompt format that Alpaca was trained with."""
 TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
     {
-        "trl": Trainer(marks=(), whole=True, max_tokens=1024, cut="end"),
+        "trl": Trainer(marks=(), whole=True, literal=True, max_tokens=1024, cut="end"),
         "axolotl": Trainer("\n\n### Input:\n", _ALPACA, turns="all", bare=True, cut="drop"),
         "llamafactory": Trainer("\n", turns="all", marks=(), max_tokens=2048, cut="shares"),
         "ms-swift": Trainer("\n", turns="all", marks=("loss", "loss_scale"), cut="drop"),

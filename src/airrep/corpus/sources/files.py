@@ -86,7 +86,7 @@ def open_source(
         )
     if split is not None:
         what = "a Lance dataset" if is_lance else "a file"
-        raise ConfigError(f"{name}: split={split!r} was given, but {what} has no splits. Remove it")
+        raise ConfigError(f"{name}: split={split!r} was given, but {what} has no splits. Leave out split")
     return open_lance(place) if is_lance else open_file(place, longest)
 
 
@@ -103,7 +103,7 @@ def _open_url(place: RemoteData, split: str | None, config: str | None, longest:
     if not place.exists():
         raise DataError(f"{place}: no such file or folder. Check the URL")
     if split is not None:
-        raise ConfigError(f"{place}: split={split!r} was given, but a file has no splits. Remove it")
+        raise ConfigError(f"{place}: split={split!r} was given, but a file has no splits. Leave out split")
     return open_file(place, longest)
 
 

@@ -202,7 +202,7 @@ def open_saved(folder: Path, split: str | None = None) -> RecordSource:
     """Return the rows of a folder saved by ``datasets``, with splits or without."""
     splits = _saved_splits(folder)
     if splits is None and split is not None:
-        raise ConfigError(f"{folder}: split={split!r} was given, but the folder has no splits. Remove it")
+        raise ConfigError(f"{folder}: split={split!r} was given, but the folder has no splits. Leave out split")
     chosen = split or "train"
     if splits is not None and chosen not in splits:
         raise DataError(f"{folder}: has no split {chosen!r}; it has {', '.join(splits)}. Choose one with split")

@@ -276,7 +276,7 @@ def write_airrep(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = t
     linear = [head for head in model.heads if isinstance(head, nn.Linear)]
     if len(linear) < len(model.heads) or len(linear) > 1 or model.dimension != width:
         raise ConfigError(
-            f"{folder}: this encoder does not fit the airrep format, which holds one head of {width} x {width} and no "
+            f"{folder}: model_format='airrep' holds only one linear layer of {width} x {width} on top, and no "
             "scaling to unit length. Save it with model_format='sentence-transformers'."
         )
     weight = linear[0].weight.detach() if linear else torch.eye(width)

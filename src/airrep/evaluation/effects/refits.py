@@ -11,13 +11,14 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from airrep.arrays import Rows
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.evaluation.given import IndexesLike, TrainingPool, cost_of, named_indexes
 from airrep.evaluation.result import Evaluation, Row, as_json, check_names
 from airrep.evaluation.select import LmLike, OnTask, kept_answers
 from airrep.evaluation.statistics.means import Difference, Estimate, Interval, TaskResamples
+from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.labels.farm import label
 from airrep.labels.fine_tuner import Learner, load_first, rendering_of
@@ -157,7 +158,7 @@ class EffectStudy:
 
     def __init__(self, indexes: IndexesLike, queries: CorpusLike) -> None:
         """Open the indexes and read the queries; nothing is scored (ConfigError: no index, or only one query)."""
-        self.indexes, self.queries = named_indexes(indexes, "evaluate"), as_corpus(queries, "queries")
+        self.indexes, self.queries = named_indexes(indexes, "evaluate"), of_answers(as_corpus(queries, "queries"))
         if not self.indexes:
             raise ConfigError("evaluate: no index is given. Give at least one.")
         check_names([name for name, _ in self.indexes])
@@ -294,7 +295,7 @@ class Drop(EffectStudy):
 
     def _top(self, index: Index, pool: TrainingPool) -> np.ndarray:
         """Return the places in the pool of each query's top examples, best first, ``(q, k)``."""
-        found = top_k(index.ask(self.queries), max(self.counts), keep=pool.keep).rows
+        found = top_k(index.ask(Question(self.queries)), max(self.counts), keep=pool.keep).rows
         places: np.ndarray = np.searchsorted(self._rows, pool.rows_in(self._pools[0], found))
         return places
 

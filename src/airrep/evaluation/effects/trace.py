@@ -18,6 +18,7 @@ from airrep.evaluation.given import IndexesLike, TrainingPool
 from airrep.evaluation.result import Evaluation, Row, as_json
 from airrep.evaluation.select import LmLike, kept_answers
 from airrep.evaluation.statistics.means import Estimate, TaskResamples
+from airrep.index.contrast import Question
 from airrep.index.index import Index
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream
@@ -153,7 +154,7 @@ class Trace(EffectStudy):
         }
         top = np.empty((len(ranks), 0), np.int64)
         if self._refits is not None:
-            rows = top_k(index.ask(self.queries), self._settings.count, keep=pool.keep).rows
+            rows = top_k(index.ask(Question(self.queries)), self._settings.count, keep=pool.keep).rows
             top = pool.rows_in(self._pools[0], rows)
         return _Found({"mrr": first, **recall}, top)
 
@@ -234,7 +235,7 @@ def _ranks(index: Index, queries: Corpus, pool: TrainingPool, teachers: Sequence
     rows = np.sort(pool.order)
     step = max(1, CELLS // max(1, len(pool.hashes)))
     for start in range(0, len(queries), step):
-        asked = index.ask(queries.take(np.arange(start, min(start + step, len(queries)))))
+        asked = index.ask(Question(queries.take(np.arange(start, min(start + step, len(queries))))))
         scores = np.concatenate([block for _, block in score_blocks(asked)], axis=1)[:, rows]
         for own, wanted in zip(scores, teachers[start : start + step], strict=True):
             places = np.searchsorted(rows, wanted)

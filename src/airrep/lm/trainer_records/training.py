@@ -76,8 +76,16 @@ def _of_files(path: Path, files: list[Path]) -> Written:
         if (kind := _kind(values)) is not None and kind not in parts:
             parts[kind], sources[kind] = values, file
     kinds = Written._fields[1:]
+    if "arguments" in parts and sources["arguments"].suffix in _YAML and _is_of_trl(parts["arguments"]):
+        given = {name: value for name, value in parts["arguments"].items() if value is not None}
+        parts["arguments"] = {**_TRL_DEFAULTS, **given}
     source = next((sources[kind] for kind in kinds if kind in sources), path)
     return Written(source, *(parts.get(kind, {}) for kind in kinds))
+
+
+def _is_of_trl(said: Mapping[str, Any]) -> bool:
+    others = ("base_model", "num_epochs", "stage", "finetuning_type", "tuner_type", "train_type")  # required elsewhere
+    return any(name in said for name in ("use_peft", "dataset_name", "datasets")) and not any(map(said.get, others))
 
 
 def _kind(values: Mapping[str, Any]) -> str | None:
@@ -86,7 +94,7 @@ def _kind(values: Mapping[str, Any]) -> str | None:
         return "state"
     if "peft_type" in values:
         return "adapters"
-    return "arguments" if any(name in values for name in _TELLING) else None
+    return "arguments" if any(name in values for name in _TELLING) or _is_of_trl(values) else None
 
 
 def _values(file: Path) -> Mapping[str, Any]:
@@ -172,6 +180,8 @@ _DEFAULTS = {
     "optim": "adamw_torch",
 }
 """Defaults of transformers' TrainingArguments, for entries that a YAML config leaves out; other files have all."""
+_TRL_DEFAULTS = {"learning_rate": 2e-5, "lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.05}
+"""Defaults of trl's SFTConfig and ModelConfig that differ, for YAML configs; those of LoRA count with use_peft."""
 _AXOLOTL_NAMES = {
     "num_epochs": "num_train_epochs",
     "micro_batch_size": "per_device_train_batch_size",
@@ -270,6 +280,8 @@ def unfollowed(said: Mapping[str, Any], adapters: Mapping[str, Any]) -> Iterator
         yield "completion_only_loss false"
     if said.get("assistant_only_loss"):  # trl then renders with a template of its own, which may keep earlier thoughts
         yield "the chat template that trl has for assistant_only_loss"
+    if said.get("loss_type") not in (None, "nll", "chunked_nll"):
+        yield f"loss_type {said['loss_type']}"
     if KIND in said and not str(said[KIND]).endswith(_KINDS):
         yield f"the loss of {str(said[KIND]).rpartition('.')[2]}"
     if (length := _first(said, *_LENGTHS)) is not None:
@@ -405,6 +417,8 @@ class _Reader:
         if lora is None:
             return {"lora_rank": None} if self._said else {}
         rank, alpha = self._as_number("LoRA's rank", lora.rank), self._as_number("lora_alpha", lora.alpha)
+        if lora.targets is None and self._said.get("use_peft"):  # trl: peft's choice, which depends on the architecture
+            self.left.append("the target modules that peft chooses (all linear maps here; --set lora_targets=NAMES)")
         scaled = alpha * rank**0.5 if lora.by_root else alpha  # ours is divided by the rank, not by its root
         return {"lora_rank": int(rank), "lora_alpha": scaled, "lora_targets": self._targets(lora.targets)}
 
