@@ -244,9 +244,7 @@ class ChannelsSettings(LmReading):
         slots = {False: common, True: after}
         lacking = _unfilled(channels, slots)
         if lacking is not None and lacking.warmed:
-            raise ValueError(
-                f"channel '{lacking.title}' reads the LM that `airrep warmup` wrote. Set warmed too: --warmed FOLDER"
-            )
+            raise ValueError(f"channel '{lacking.title}' needs the LM that `airrep warmup` wrote. Add --warmed FOLDER")
         if lacking is not None:
             raise ValueError(
                 f"channel '{lacking.title}' reads the LM that your fine-tuning starts from. Set lm too: --lm MODEL"
@@ -288,7 +286,7 @@ def _check_sum(channels: Sequence[Channel]) -> None:
     if all(channel.relative or channel.candidates is not None for channel in channels if channel.weight > 0):
         raise ValueError(
             "candidates: at least one method must score all examples, so that the others know which examples rank "
-            "first. Remove candidates and relative: true from one method of the recipe"
+            "first. Remove the settings 'candidates' and 'relative' from one method of the recipe"
         )
 
 
