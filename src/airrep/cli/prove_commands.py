@@ -115,9 +115,7 @@ def prove_command(
     idle = sorted({"rows", "file", "where", "seeds", "context", "retries"} & options.typed(ctx))
     if seconds is not None and idle:
         flag = options.flag_of(ctx, idle[0]).replace("--file", "--from")
-        raise ConfigError(
-            f"prove: {flag} tests named rows, but --budget judges the whole index. Leave out {flag} or --budget."
-        )
+        raise ConfigError(f"prove: {flag} tests rows, but --budget judges the whole index. Leave out one of them.")
     index = Index(path)
     asked, others = options.QueryOptions(
         path=path, reading=reading, queries=queries, prompt=prompt, response=response, better=better

@@ -235,10 +235,7 @@ def adapt_command(
     from airrep.cli.show.evaluations import next_of_adapted, print_adapted
 
     if given.labels and dry_run:
-        raise ConfigError(
-            "adapt: --dry-run estimates the time of fine-tunes, but with --labels there are none. Leave out one of the "
-            "two."
-        )
+        raise ConfigError("adapt: --dry-run times fine-tunes, but with --labels there are none. Leave out one of them.")
     tracker, asked = options.tracker(ctx, None if dry_run else track), queries or []
     if given.labels:
         made = given.learn(reading, [data, *asked], lm, out)
