@@ -125,7 +125,7 @@ def test_data_are_read_as_they_come(place: Place) -> None:
     with pytest.raises(DataError, match=rf"^{place.url}/bad.jsonl:1: not JSON"):
         airrep.read_corpus(place.put("bad.jsonl", b"{\n"))
     for split in ({"split": "train"}, {"config": "main"}):
-        with pytest.raises(ConfigError, match="Remove it"):
+        with pytest.raises(ConfigError, match="Leave out split"):
             airrep.read_corpus(f"{place.url}/a.jsonl", **split)  # type: ignore[arg-type]
 
 
