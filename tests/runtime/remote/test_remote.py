@@ -124,9 +124,9 @@ def test_data_are_read_as_they_come(place: Place) -> None:
     assert airrep.read_corpus(f"{place.url}/several") == whole
     with pytest.raises(DataError, match=rf"^{place.url}/bad.jsonl:1: not JSON"):
         airrep.read_corpus(place.put("bad.jsonl", b"{\n"))
-    for split in ({"split": "train"}, {"config": "main"}):
-        with pytest.raises(ConfigError, match="Leave out split"):
-            airrep.read_corpus(f"{place.url}/a.jsonl", **split)  # type: ignore[arg-type]
+    for name in ("split", "config"):
+        with pytest.raises(ConfigError, match=f"Leave out {name}"):
+            airrep.read_corpus(f"{place.url}/a.jsonl", **{name: "main"})  # type: ignore[arg-type]
 
 
 def test_an_index_is_made_at_a_url_and_asked_by_others(place: Place, tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def open_source(
         typed = ". To ask about a text, use --prompt and --response, or in Python Example(prompt, response)" * text
         raise DataError(f"{shown}: no such file or folder. {near_path(place, f'Check the path{typed}')}")
     if config is not None:
-        raise ConfigError(f"{name}: config={config!r} was given, but only datasets on the Hub have configs. Remove it")
+        raise ConfigError(
+            f"{name}: config={config!r} was given, but only datasets on the Hub have configs. Leave out config"
+        )
     if place.is_dir() and is_made(place):
         raise DataError(f"{name}: is a directory that airrep wrote, not data. Give the data that it was made from")
     is_lance = (place / LANCE).is_dir()
@@ -93,7 +95,9 @@ def open_source(
 def _open_url(place: RemoteData, split: str | None, config: str | None, longest: int) -> RecordSource:
     """Return the records at a URL, streamed; a saved dataset there is downloaded first."""
     if config is not None:
-        raise ConfigError(f"{place}: config={config!r} was given, but only datasets on the Hub have configs. Remove it")
+        raise ConfigError(
+            f"{place}: config={config!r} was given, but only datasets on the Hub have configs. Leave out config"
+        )
     if place.is_dir():
         if split is None and (place / LANCE).exists():
             return open_lance(fetched(str(place), loose=True))
