@@ -626,7 +626,7 @@ def test_an_index_is_built_with_one_lm_before_and_after_alone(
 def test_what_reads_an_lm_after_a_warm_up_says_what_it_lacks(tmp_path: Path, before_and_after: tuple[str, str]) -> None:
     before, after = before_and_after
     gradients = {"method": "logra", "warmed": True, "settings": {"rank": 4, "sketch": None}}
-    wanted = r"^settings: channel 'logra' reads the LM .*`airrep warmup`.*--warmed FOLDER"
+    wanted = r"^settings: channel 'logra' needs the LM .*`airrep warmup`.*--warmed FOLDER"
     with pytest.raises(ConfigError, match=wanted):
         ChannelsSettings.of({"lm": before, "channels": [{"method": "ngram"}, gradients]})
     with pytest.raises(ConfigError, match="warmed: must be false, because tfidf reads no language model"):
