@@ -115,7 +115,7 @@ def _audited(result: AuditResult) -> Iterator[Table]:
         lines.append(_line(one.item, [one.verdict, share, cosine], note=_leak(one)))
     counts = Counter(one.verdict for one in result.items)
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
-    caption = f"{len(result.items):,} items: {told}. {_thresholds(result)}"
+    caption = f"{many(len(result.items), 'item')}: {told}. {_thresholds(result)}"
     caption += _not_judged(result.not_judged, "items")
     caption += _templates(result.templates, result.settings.order, "items")
     yield _table("Evaluation items", ("verdict", "words", "cosine", "item and what is like it"), lines, caption)
