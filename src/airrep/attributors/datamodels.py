@@ -103,8 +103,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         rows = self._places(examples, self._train, "training example", "train.jsonl")
         if on_rows is not None:
             on_rows(len(examples))
-        weights: DenseFeatures = np.ldexp(np.array(self._weights[rows], np.float32), self._shift)
-        return weights
+        return np.ldexp(np.array(self._weights[rows], np.float32), self._shift)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """1 over the power of two in each query's own column, ``(rows, q)``.

@@ -84,8 +84,7 @@ class Comparison(Kept):
         """Return a JSON object."""
         own = {name: value for name, value in vars(self).items() if name != "request"}
         parts = {"rows": [row._asdict() for row in self.rows], "pairs": [pair._asdict() for pair in self.pairs]}
-        told: dict[str, Any] = as_json({**own, **parts})
-        return told
+        return as_json({**own, **parts})
 
     def _manifest(self) -> dict[str, Any]:
         return {"measure": self.measure, "provenance": {"command": self.command}}

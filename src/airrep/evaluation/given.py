@@ -137,8 +137,7 @@ class TrainingPool:
     def order(self) -> Rows:
         """Rows that may be ranked, by content hash, then by row: pools with equal texts have them in equal order."""
         kept = np.flatnonzero(self.keep)
-        ordered: Rows = kept[np.argsort(self.hashes[kept], kind="stable")]
-        return ordered
+        return kept[np.argsort(self.hashes[kept], kind="stable")]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -151,14 +150,12 @@ class TrainingPool:
         """Return the rows of *other*, a pool of the same texts, that have the texts of *rows*, which has any shape."""
         same = np.empty(len(self.hashes), np.int64)
         same[self.order] = other.order  # both orders have the same text at each place
-        found: np.ndarray = same[rows]
-        return found
+        return same[rows]
 
     def copies(self, hashes: np.ndarray) -> np.ndarray:
         """Count the examples that may be ranked and have the texts of *hashes*, ``(q,)``."""
         known = self.hashes[self.order]  # sorted, so that a search finds both ends of the copies
-        found: np.ndarray = np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
-        return found
+        return np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
 
 
 def cost_of(index: Index) -> Cost:

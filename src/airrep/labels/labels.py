@@ -384,8 +384,7 @@ def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray,
     there = ~np.isnan(losses)
     count = there.sum(axis=0)
     total = np.where(there, losses, 0).sum(axis=0, dtype=np.float64)
-    mean: np.ndarray = np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
-    return mean
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
 
 
 def holds_labels(folder: Path) -> bool:

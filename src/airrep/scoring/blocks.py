@@ -199,8 +199,7 @@ class Piece:
         matrix = block.features
         if isinstance(matrix, ByColumn):
             return self._by_column(matrix)
-        part: SparseRows = self.take(matrix).astype(np.float64, copy=False)
-        return part
+        return self.take(matrix).astype(np.float64, copy=False)
 
     def _by_column(self, matrix: ByColumn) -> ByColumn:
         first, stop = int(self.rows[0]) - self.start, int(self.rows[-1]) + 1 - self.start

@@ -122,8 +122,7 @@ def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: in
 def _printed(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, order: int) -> np.ndarray:
     """Use the paper's printed constants: c¹ = 1/(n−m) in order 1; c¹ = n/(n−m) and c² = m/(n−m)² in order 2."""
     m, rest = sizes[:, None], (n - sizes)[:, None].astype(np.float64)
-    effect: np.ndarray = total / rest if order == 1 else n / rest * total + m / rest**2 * product(total)
-    return effect
+    return total / rest if order == 1 else n / rest * total + m / rest**2 * product(total)
 
 
 def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:

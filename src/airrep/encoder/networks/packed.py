@@ -209,8 +209,7 @@ class SentenceBag(Headed):
     def means(self, ids: Int64[Tensor, " t"], lengths: Int64[Tensor, " s"]) -> Float32[Tensor, "s h"]:
         """Return the mean over the pieces of each text, which lie end to end; 0 if a text has none."""
         offsets = lengths.cumsum(0) - lengths
-        found: Tensor = functional.embedding_bag(ids, self.embeddings.weight, offsets, mode="mean")
-        return found
+        return functional.embedding_bag(ids, self.embeddings.weight, offsets, mode="mean")
 
     def stored(self, start: StoredStatic, card: Card) -> StoredStatic:
         """Return *start* with these weights; if means are not scaled, the linear head is multiplied into the matrix."""
