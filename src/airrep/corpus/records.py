@@ -11,8 +11,6 @@ from uuid import UUID
 from airrep.corpus.fields import part_of
 from airrep.corpus.schemas.conversations import CHAT_KEYS, MESSAGES, Pair, is_chat_of_example, is_messages
 from airrep.corpus.schemas.forms import (
-    JOINT,
-    LAST,
     PAIRS,
     Preferences,
     Read,
@@ -124,11 +122,6 @@ class Reading:
     """Data sets of the Hub that the records come from, as ``owner/name@commit``."""
     earlier_turns: int = 0
     """Number of earlier assistant turns that are not examples; 0 also if it is not known."""
-
-    @property
-    def leaves_turns(self) -> bool:
-        """True if some conversation has earlier assistant turns that are not examples."""
-        return any(note in form for form in self.forms for note in (LAST, JOINT))
 
 
 def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -195,6 +195,8 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
     """Read better answers from a field of the queries, or use one text for all queries."""
     if any(better in example.metadata for example in asked):
         return [answered(example, _field(example, better)) for example in asked]
+    if not better.strip():
+        raise ConfigError("better is blank. Give the text of a better answer.")
     as_examples(better, "better")  # refuses the name of a file
     if len({example.prompt for example in asked}) > 1:
         shown = better if len(better) <= FIELD_PARTS else better[:FIELD_PARTS] + "…"
@@ -203,8 +205,6 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
             f"better: '{shown}' is not a field of the queries, and one text cannot answer queries with different "
             f"prompts. {near(better, fields, 'Give the name of a field, or a file of better answers.')}"
         )
-    if not better.strip():
-        raise ConfigError("better is blank. Give the text of a better answer.")
     return [answered(example, better) for example in asked]
 
 

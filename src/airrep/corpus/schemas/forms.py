@@ -52,9 +52,11 @@ PLAIN = "prompt and response"
 """The form of a record that has these two fields."""
 PAIRED = "preference pairs"
 """First words of the name of every form for preference pairs."""
-LAST = ' (only the last assistant turn; turns="all" uses every one)'
+EARLIER = '; turns="all" '
+"""Part of the name of every form whose earlier answers are not examples of their own."""
+LAST = f" (only the last assistant turn{EARLIER}uses every one)"
 """End of the name of a form whose earlier answers did not become examples."""
-JOINT = ' (all answers of a completion are one example; turns="all" makes one example of each)'
+JOINT = f" (all answers of a completion are one example{EARLIER}makes one example of each)"
 """End of the name of a form whose earlier answers are learnt within the example of the last one."""
 OPEN = " (messages after the last answer: not read)"
 """End of the name of a form whose trainer learns messages after the last answer too."""
