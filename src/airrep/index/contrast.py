@@ -15,7 +15,7 @@ from airrep.corpus.records import Reading
 from airrep.corpus.schemas.conversations import Pair
 from airrep.corpus.schemas.forms import PLAIN
 from airrep.corpus.schemas.trainers import Trainer
-from airrep.errors import ConfigError, near
+from airrep.errors import ConfigError, many, near
 from airrep.index.results.result import Provenance
 from airrep.index.why import Reasons, Scored, Why
 from airrep.scoring.asked import Asked
@@ -224,8 +224,9 @@ def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Ex
         return match_better(asked, better)
     if len(better) != len(asked):
         raise ConfigError(
-            f"better: there are {len(better):,} better answers for {len(asked):,} answers. Give one better answer for "
-            "each answer, in the same order, or add prompts to the better answers, to match them by prompt."
+            f"better: {many(len(better), 'better answer')} for {many(len(asked), 'answer')} cannot be matched. "
+            "Give one better answer for each answer, in the same order, or add prompts to the better answers, to "
+            "match them by prompt."
         )
     pairs = zip(asked, better, strict=True)
     return [replace(answered(example, one.response), span=one.span) for example, one in pairs]

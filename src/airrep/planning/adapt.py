@@ -193,7 +193,8 @@ class Adaptation:
         if not refused:
             return corpus
         row, reason = min(refused.items())
-        self.tell(f"{len(refused):,} {what} are left out; the first, '{corpus[row].id}': {reason}")
+        one = "example is" if what == "examples" else "query is"
+        self.tell(f"{many(len(refused), one, f'{what} are')} left out; the first, '{corpus[row].id}': {reason}")
         return corpus.without(refused)
 
     def _asked(self, plan: LearnPlan) -> Corpus | None:
