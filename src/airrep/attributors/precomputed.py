@@ -228,7 +228,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         """The training features (DataError: the file is missing, or changed since :meth:`fit`)."""
         file = FeatureFile(Path(self._settings.train))
         if self._learnt is not None and file.fingerprint != self._learnt["train"]:
-            raise DataError(f"{file.path}: holds other features than the index was built from. Restore the file.")
+            raise DataError(f"{file.path}: was changed after the index was built from it. Restore the file.")
         return file
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:

@@ -210,9 +210,8 @@ def _check(runs: Named) -> None:
             )
         if run.subject != first.subject:
             raise DataError(
-                f"{other}: was evaluated on other queries, training data or labels than {name} (fingerprint "
-                f"{run.subject[:12]}, not {first.subject[:12]}), so it cannot be compared. Evaluate both on the same "
-                "data."
+                f"{other} and {name} cannot be compared: their queries, training data or labels differ (fingerprints "
+                f"{run.subject[:12]} and {first.subject[:12]}). Evaluate both on the same data."
             )
 
 

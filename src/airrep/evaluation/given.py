@@ -123,8 +123,8 @@ class TrainingPool:
         for (name, _), pool in zip(indexes, pools, strict=True):
             if pool.fingerprint != first.fingerprint:
                 raise DataError(
-                    f"{name}: holds other texts or classes ({len(pool.order):,} examples) than {indexes[0][0]} "
-                    f"({len(first.order):,}), so the two cannot be compared. Build both from the same data."
+                    f"{name} and {indexes[0][0]} cannot be compared: their texts or classes differ "
+                    f"({len(pool.order):,} and {len(first.order):,} examples). Build both from the same data."
                 )
         return pools
 

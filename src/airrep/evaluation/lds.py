@@ -204,7 +204,8 @@ class LdsStudy:
             if name is not None:
                 alias = "" if name == instance.name else f" (as {name})"
                 raise ConfigError(
-                    f"instance {instance.name}: is in both --labels{alias} and --tune. Give other labels to --tune."
+                    f"--tune: the labels of instance {instance.name} (a sample of the data) are also in "
+                    f"--labels{alias}. Give other labels to --tune."
                 )
 
     @property
