@@ -130,7 +130,7 @@ def test_examples_that_the_lm_cannot_read_are_left_out_and_counted(parts, tmp_pa
     told: list[str] = []
     kept = Adaptation(longer, out=tmp_path / "out", tell=told.append, **parts)._usable()
     assert len(kept) == len(WORDED)
-    assert told[0].startswith("1 examples are left out; the first, 'endless': ")
+    assert told[0].startswith("1 example is left out; the first, 'endless': ")
 
 
 def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):

@@ -195,7 +195,8 @@ class Adaptation:
         row, reason = min(refused.items())
         if len(refused) == len(corpus):
             raise ConfigError(f"{what}: the LM cannot read any of the {len(corpus):,} {what}. A reason: {reason}")
-        self.tell(f"{len(refused):,} {what} are left out; the first, '{corpus[row].id}': {reason}")
+        one = "example is" if what == "examples" else "query is"
+        self.tell(f"{many(len(refused), one, f'{what} are')} left out; the first, '{corpus[row].id}': {reason}")
         return corpus.without(refused)
 
     def _asked(self, plan: LearnPlan) -> Corpus | None:

@@ -521,7 +521,7 @@ def verdict_of(evaluation: Evaluation, moved: Moved | None) -> tuple[Verdict, st
         hardly = f"{moved.sentence}. So small a change cannot show how good the index is. {REMEDY}"
         return "not judged", f"Nothing can be judged on your data: {hardly}"
     caution = caution_on(evaluation.distinct_queries)
-    few = f" ({evaluation.distinct_queries} queries: {caution})" if caution else ""
+    few = f" ({many(evaluation.distinct_queries, 'query', 'queries')}: {caution})" if caution else ""
     best = max((row for row in others if row.name != CHANCE), key=lambda row: row.value, default=None)
     verdict, told = _against(first, best)
     return verdict, f"On your data {told}.{few}"
