@@ -97,8 +97,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """The weights of each example, ``(rows, q)``, times the power of two.
 
-        Raises:
-            DataError: the regressions do not have an example.
+        DataError: the regressions do not have an example.
         """
         rows = self._places(examples, self._train, "training example", "train.jsonl")
         if on_rows is not None:
@@ -108,8 +107,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """1 over the power of two in each query's own column, ``(rows, q)``.
 
-        Raises:
-            DataError: the regressions have no such query.
+        DataError: the regressions have no such query.
         """
         columns = self._places(examples, self._queries, "query", "queries.jsonl")
         if on_rows is not None:

@@ -63,8 +63,7 @@ class Method:
     def of_package(cls, found: InstalledMethod) -> "Method":
         """Import another package's method and describe it.
 
-        Raises:
-            ConfigError: the method cannot be used; the reason is one line.
+        ConfigError: the method cannot be used; the reason is one line.
         """
         if found.name in METHODS:
             raise ConfigError(f"{found}: a method of airrep has the same name. Rename the entry point in the package.")
@@ -157,8 +156,7 @@ METHODS: Mapping[str, Method] = {
 def method_named(name: str) -> Method:
     """Return the method of this name, airrep's own or an installed package's.
 
-    Raises:
-        ConfigError: the method does not exist, two packages declare it, or its package is broken.
+    ConfigError: the method does not exist, two packages declare it, or its package is broken.
     """
     if name in METHODS:
         return METHODS[name]
@@ -220,10 +218,7 @@ def before_training(method: Attributor) -> Attributor:
     """Return the method with its LMs as before fine-tuning, without adapters (:func:`airrep.lm.folders.forms.meant`).
 
     An LM that is meant to be trained stays as it is: for methods in :data:`TRAINED`, with ``checkpoints=all``, and for
-    channels with ``warmed``.
-
-    Raises:
-        ConfigError: an LM seems to be trained already, or is not found.
+    channels with ``warmed``. ConfigError: an LM seems to be trained already, or is not found.
     """
     chosen = _before_training(method.name, method.settings, how := cache(meant))
     if isinstance(chosen, ChannelsSettings):

@@ -34,8 +34,7 @@ _BLOCK_BYTES = 2**26
 class FeatureFile:
     """Features in a file: one array ``(n, d)`` of floating-point numbers, ``.npy`` or the only one of ``.safetensors``.
 
-    Raises:
-        DataError: the file does not exist, or holds something else.
+    DataError: the file does not exist, or holds something else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,8 +76,7 @@ class FeatureFile:
     def rows_of(self, corpus: Corpus, where: str) -> Rows:
         """Return the row of each example's features, which is its place in the corpus.
 
-        Raises:
-            DataError: the numbers of rows and of examples differ.
+        DataError: the numbers of rows and of examples differ.
         """
         if self.rows != len(corpus):
             raise DataError(
@@ -189,9 +187,8 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     def fit(self, train: Corpus) -> None:
         """Match the features to the examples, and read the features of queries.
 
-        Raises:
-            ConfigError: only one of ``queries`` and ``query_data`` is set.
-            DataError: a file is missing, damaged, of another shape, or holds features that are not finite.
+        ConfigError: only one of ``queries`` and ``query_data`` is set. DataError: a file is missing, damaged, of
+        another shape, or holds features that are not finite.
         """
         self._check_settings()
         file = self._file
@@ -234,8 +231,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """φ_train of each example, ``(rows, d)``.
 
-        Raises:
-            DataError: an example has no features, or the file is missing or changed.
+        DataError: an example has no features, or the file is missing or changed.
         """
         return self._encode(examples, on_rows, self._fitted()["shift"])
 

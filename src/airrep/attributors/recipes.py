@@ -334,10 +334,8 @@ def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequenc
 def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an index's settings with changes, such as another recipe.
 
-    An encoder or a warmed-up LM of the index is left out if the new recipe has no channel for it.
-
-    Raises:
-        ConfigError: a channel of the new recipe reads an LM that the index was built without.
+    An encoder or a warmed-up LM of the index is left out if the new recipe has no channel for it. ConfigError: a
+    channel of the new recipe reads an LM that the index was built without.
     """
     if "channels" not in changes:
         return {**known, **changes}
@@ -404,8 +402,7 @@ def recipe_of(channels: Sequence[Channel]) -> str:
 def recipe_text(name: str | None = None) -> str:
     """Return the text of a shipped recipe's file; without a name, a line for each: name and first line of the file.
 
-    Raises:
-        ConfigError: the recipe does not exist.
+    ConfigError: the recipe does not exist.
     """
     if name is None:
         first = {one: (SHIPPED / f"{one}.yaml").read_text("utf-8").partition("\n")[0] for one in shipped_recipes()}
@@ -419,8 +416,7 @@ def recipe_text(name: str | None = None) -> str:
 def listed(recipe: object) -> tuple[Channel, ...]:
     """Return the channels of a recipe: a shipped name, a YAML file, a folder, or a list of channels.
 
-    Raises:
-        ConfigError: the recipe does not exist, or one of its channels is not valid.
+    ConfigError: the recipe does not exist, or one of its channels is not valid.
     """
     if isinstance(recipe, str | os.PathLike):
         return read_channels(os.fspath(recipe))

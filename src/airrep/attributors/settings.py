@@ -475,8 +475,7 @@ DROPPED_SETTINGS = {
 def refuse_dropped(method: str, settings: Mapping[str, Any], where: str = "") -> None:
     """Refuse a method, or a setting, that airrep no longer has; errors begin with *where*.
 
-    Raises:
-        ConfigError: it says what to type instead.
+    ConfigError: it says what to type instead.
     """
     if method in DROPPED_METHODS:
         raise ConfigError(f"{where}method {method!r}: was removed. {DROPPED_METHODS[method]}")

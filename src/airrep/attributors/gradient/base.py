@@ -126,9 +126,7 @@ class ReadsGradients(LanguageAttributor[R]):
     def float_noise(self, train: Corpus) -> Mapping[str, float]:
         """Mean cosine of projected gradients with those in float32, and Spearman's ρ of their inner products.
 
-        Raises:
-            ConfigError: as :attr:`sites`.
-            DataError: the LM cannot read an example.
+        ConfigError: as :attr:`sites`. DataError: the LM cannot read an example.
         """
         if self.lm.execution.precision == "float32":
             return {}
@@ -179,8 +177,7 @@ class GradientAttributor(ReadsGradients[S]):
     def sites(self) -> tuple[Site, ...]:
         """The linear maps whose gradients are taken.
 
-        Raises:
-            ConfigError: the LM has no map of that name, or the rank is larger than the width of a map.
+        ConfigError: the LM has no map of that name, or the rank is larger than the width of a map.
         """
         # not super().sites, which would be cached under the same name before the check
         found = find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")

@@ -123,10 +123,8 @@ class Kronecker:
     ) -> Float[np.ndarray, "n o i"]:
         """Multiply each gradient by (H + λI)^(-p/2); the result is in the eigenbasis, where inner products are equal.
 
-        λ is *damping* times the mean eigenvalue, p the *exponent*.
-
-        Raises:
-            TrainingError: the curvature is zero, or has zeros and no damping.
+        λ is *damping* times the mean eigenvalue, p the *exponent*. TrainingError: the curvature is zero, or has zeros
+        and no damping.
         """
         rotated = np.matmul(self.outward.T, np.matmul(gradients, self.inward))
         return rotated * self.factor(damping, exponent)
@@ -135,8 +133,7 @@ class Kronecker:
 def damped(eigenvalues: np.ndarray, damping: float) -> np.ndarray:
     """Return eigenvalues plus *damping* times their mean.
 
-    Raises:
-        TrainingError: a result is not finite, or so small that it may be rounding.
+    TrainingError: a result is not finite, or so small that it may be rounding.
     """
     found: np.ndarray = eigenvalues + damping * eigenvalues.mean()
     noise = found.size * np.finfo(np.float64).eps * np.abs(found).max(initial=0.0)  # of a decomposition in float64

@@ -135,10 +135,7 @@ def conjugate_gradients(
     """Approximate A⁻¹ b for each query's b by *steps* products with A, preconditioned by an *inverse* that is near A⁻¹.
 
     The first step is along the inverse's own solution. Queries do not interact, so that a query's result does not
-    depend on the others; a query that is solved does not change any more.
-
-    Raises:
-        TrainingError: a product is not finite.
+    depend on the others; a query that is solved does not change any more. TrainingError: a product is not finite.
     """
     residual = {name: rows.clone() for name, rows in rights.items()}
     direction = inverse(residual)
@@ -381,9 +378,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn the factors from the training corpus or a sample of it, or load those that an earlier run stored.
 
-        Raises:
-            ConfigError: the LM has no linear maps of these names.
-            TrainingError: a linear map gets no gradient.
+        ConfigError: the LM has no linear maps of these names. TrainingError: a linear map gets no gradient.
         """
         sample, count = sample_of(train, self.settings.sample, 0), self.settings.examples
         self._sampled = None if count is None else self.lm.tokenise(sample_of(sample, count, 0))

@@ -98,8 +98,7 @@ class Factors:
     def inverse(self, damping: float, exponent: float = 1.0) -> Float[Tensor, "o i"]:
         """Return (Λ + λ)⁻ᵖ, where λ is *damping* times the mean of Λ and p the exponent.
 
-        Raises:
-            TrainingError: a number of Λ + λ is not above 0, or not finite.
+        TrainingError: a number of Λ + λ is not above 0, or not finite.
         """
         found = self.eigenvalues + damping * self.eigenvalues.mean()
         # Unlike eigenvalues of a decomposition, small means of squares are exact, so that only 0 is refused.
@@ -111,8 +110,7 @@ class Factors:
 def eigenbases(sums: Covariances, names: Sequence[str]) -> dict[str, tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]]:
     """Compute Q_a and Q_s of pools of linear maps: float32, from float64. Pools that read the same inputs share Q_a.
 
-    Raises:
-        TrainingError: no example has a gradient at one of the pools.
+    TrainingError: no example has a gradient at one of the pools.
     """
     inward: dict[str, Tensor] = {}
     found = {}

@@ -148,9 +148,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn directions and curvature from a sample, or load those that an earlier run stored.
 
-        Raises:
-            ConfigError: the rank is larger than the width of a linear map.
-            TrainingError: a linear map gets no gradient.
+        ConfigError: the rank is larger than the width of a linear map. TrainingError: a linear map gets no gradient.
         """
         super().fit(train)
         chosen = self.settings

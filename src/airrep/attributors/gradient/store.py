@@ -102,8 +102,7 @@ class GradientStore:
     ) -> Float32[np.ndarray, "n d"]:
         """Return rows of examples, in order; missing rows are computed, equal texts once, and stored in chunks.
 
-        Raises:
-            ArtifactError: a block was altered, or one cannot be written.
+        ArtifactError: a block was altered, or one cannot be written.
         """
         keys = [self._key_of(example) for example in examples]
         self._look()
@@ -383,8 +382,7 @@ class ScoreStore:
     def rows(self, train: Sequence[Example], score: Score, on_rows: OnRows | None = None) -> Float32[np.ndarray, "n q"]:
         """Return scores of training examples for all queries, in order; missing scores are computed and stored.
 
-        Raises:
-            ArtifactError: a file was altered, or one cannot be written.
+        ArtifactError: a file was altered, or one cannot be written.
         """
         place = {key: n for n, key in enumerate(self._asked)}
         columns: dict[str, np.ndarray] = {}

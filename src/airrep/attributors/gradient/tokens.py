@@ -67,10 +67,8 @@ def token_products(
 
     Row t and column s stand for the tokens that maps read, without the last one, which predicts nothing and has no
     gradient. The sum over all pairs is the product of the examples' gradients, as the pairing multiplies them; all are
-    0 for an example whose products are not finite, as its score is.
-
-    Raises:
-        ConfigError: a map does not show which tokens it reads.
+    0 for an example whose products are not finite, as its score is. ConfigError: a map does not show which tokens it
+    reads.
     """
     (count,) = query.lengths.tolist()
     held = _QueryTokens(pairing)

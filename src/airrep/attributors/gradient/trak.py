@@ -63,9 +63,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Add up the Fisher matrix over the corpus; its gradients are stored on the way.
 
-        Raises:
-            ConfigError: there are too many features for Fisher matrices.
-            TrainingError: all gradients are zero.
+        ConfigError: there are too many features for Fisher matrices. TrainingError: all gradients are zero.
         """
         super().fit(train)
         self.check_fisher([self.dimension] * len(self.weights))

@@ -111,8 +111,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
         """Return each channel's own pool when *pool* is None; otherwise one pool over members' summed scores.
 
-        Raises:
-            ConfigError: the pool or temperature does not exist, or needs the features of a single method.
+        ConfigError: the pool or temperature does not exist, or needs the features of a single method.
         """
         if pool is None and temperature != 1:
             raise ConfigError(
@@ -124,8 +123,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Fit every channel; if one is relative, encode a sample of the corpus for its random groups as well.
 
-        Raises:
-            ConfigError: the LM after a warm-up does not fit the LM before it, or a channel's method raises one.
+        ConfigError: the LM after a warm-up does not fit the LM before it, or a channel's method raises one.
         """
         self._check_warmed()
         super().fit(train, progress)
@@ -160,10 +158,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def reweighed(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
         """Return these channels with a recipe's pools, temperatures and weights; channels that it lacks get weight 0.
 
-        What was learnt is shared, and features of training examples stay as they are.
-
-        Raises:
-            ConfigError: the recipe has a channel that is missing here, or one of these channels twice.
+        What was learnt is shared, and features of training examples stay as they are. ConfigError: the recipe has a
+        channel that is missing here, or one of these channels twice.
         """
         channels = self._weighed(recipe)
         other = ChannelsAttributor(ChannelsSettings(channels=channels))
@@ -179,8 +175,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def computed_as(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
         """Return the same channels, not fitted, with each one's device, precision and memory as in a recipe.
 
-        Raises:
-            ConfigError: as for :meth:`reweighed`.
+        ConfigError: as for :meth:`reweighed`.
         """
         chosen = self._matched(recipe)
         channels = tuple(_computed_as(one, chosen.get(one.title)) for one in self.channels)
@@ -380,8 +375,7 @@ def _identity(method: Attributor) -> str:
 def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
     """Return the pool that a channel names, or else its method's own.
 
-    Raises:
-        ConfigError: the pool does not exist, or does not pool members' scores.
+    ConfigError: the pool does not exist, or does not pool members' scores.
     """
     found = method.pooling(channel.pool, channel.temperature)
     if found.kind not in get_args(Pool):

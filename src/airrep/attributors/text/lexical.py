@@ -208,10 +208,8 @@ def log_ratio(target: np.ndarray, source: np.ndarray, smoothing: float) -> np.nd
     """Return the log ratio of each bucket's probabilities: log(p_target + ε) − log(p_source + ε).
 
     Its inner product with the counts of a text is the log importance weight of the text (DSIR). *target* holds counts,
-    ``(d,)``, or ``(q, d)`` for q targets. ε is the smoothing; with it, probabilities do not add up to 1.
-
-    Raises:
-        DataError: the counts of the source or of a target are all 0.
+    ``(d,)``, or ``(q, d)`` for q targets. ε is the smoothing; with it, probabilities do not add up to 1. DataError: the
+    counts of the source or of a target are all 0.
     """
     return _log_shares(target, "target", smoothing) - _log_shares(source, "source", smoothing)
 
@@ -407,8 +405,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         """φ_query of each example, ``(rows, d)``: a number in almost every bucket.
 
-        Raises:
-            DataError: a query has no words, with the view ``whole``.
+        DataError: a query has no words, with the view ``whole``.
         """
         parts: list[SparseFeatures] = [self._counter.count([])]
         for start in range(0, len(examples), TOGETHER):
@@ -421,8 +418,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
     def encode_target(self, examples: Sequence[Example]) -> SparseFeatures:
         """φ_query of all queries together as one target, ``(1, d)``, as in the DSIR paper.
 
-        Raises:
-            DataError: the queries have no words.
+        DataError: the queries have no words.
         """
         counts = self._within(examples).sum(axis=0)
         if not counts.any():

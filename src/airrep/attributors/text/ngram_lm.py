@@ -146,8 +146,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
     def fit(self, train: Corpus) -> None:
         """Count the n-grams of the training corpus.
 
-        Raises:
-            ConfigError: no example has a token in the view, or the LM does not exist.
+        ConfigError: no example has a token in the view, or the LM does not exist.
         """
         if self._settings.lm is not None:
             self.lm.check_readable(train, self.name)
@@ -287,11 +286,8 @@ def unexpected(
     """Return 1 − p of each response's tokens and its end, p being the LM's probability of them, ``(t + 1,)`` each.
 
     *found* are the counted tokens. If these are not the LM's *own*, the loss of each LM token is divided equally among
-    its characters that are not spaces, and a counted token has the sum of its characters' losses.
-
-    Raises:
-        ConfigError: the LM's tokenizer does not give places of tokens.
-        DataError: the LM cannot read an example.
+    its characters that are not spaces, and a counted token has the sum of its characters' losses. ConfigError: the LM's
+    tokenizer does not give places of tokens. DataError: the LM cannot read an example.
     """
     flags = own or [False] * len(examples)
     return [_misses(*row) for row in zip(examples, found, *_read(lm, examples), flags, strict=True)]

@@ -172,10 +172,8 @@ class Replay:
     def influence(self, queries: Documents, on_step: Callable[[], None] | None = None) -> Float64[np.ndarray, "n q"]:
         """Return the influence of each training example on each query's loss, in nats; higher = more helpful.
 
-        *on_step* is called after each step of the fine-tune, and after each step of the way back.
-
-        Raises:
-            ConfigError: the LM's code has no second derivative.
+        *on_step* is called after each step of the fine-tune, and after each step of the way back. ConfigError: the LM's
+        code has no second derivative.
         """
         lm, found = self._lm, np.zeros((len(self._documents), len(queries)))
         tell = on_step or (lambda: None)
@@ -400,8 +398,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:  # noqa: ARG002 - nothing takes long
         """Check that the corpus is the fine-tune's, and keep its tokens.
 
-        Raises:
-            ConfigError: the fine-tune was on other data, or its loss is not ``sft``.
+        ConfigError: the fine-tune was on other data, or its loss is not ``sft``.
         """
         if self.lm.settings.loss != "sft":
             raise ConfigError(
