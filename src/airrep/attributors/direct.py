@@ -26,9 +26,7 @@ class DirectAttributor(Attributor):
     An index stores nothing for it. All examples are read and scored at the first question with a query.
     """
 
-    @property
-    def symmetric(self) -> bool:
-        return False
+    symmetric = False
 
     @abstractmethod
     def score(

@@ -31,7 +31,7 @@ class Refused:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that `airrep show methods --json` prints for it."""
-        return {"name": self.name, "package": self.package.to_dict(), "error": self.reason}
+        return {"name": self.name, "package": self.package._asdict(), "error": self.reason}
 
 
 FACTS = {
@@ -89,7 +89,7 @@ class Method:
         from pydantic import TypeAdapter
 
         plain = TypeAdapter(Any).dump_python
-        more = {} if self.package is None else {"package": self.package.to_dict()}
+        more = {} if self.package is None else {"package": self.package._asdict()}
         settings = {
             name: {"default": plain(default, mode="json"), "help": text} for name, default, text in self.options
         }
@@ -191,7 +191,7 @@ def packages_of(attributor: Attributor) -> dict[str, dict[str, str]]:
     parts = attributor.parts if isinstance(attributor, SeveralMethods) else [attributor]
     names = {part.name for part in parts} - set(METHODS)
     declared = installed_methods() if names else {}
-    return {name: declared[name][0].package.to_dict() for name in sorted(names) if name in declared}
+    return {name: declared[name][0].package._asdict() for name in sorted(names) if name in declared}
 
 
 def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attributor:

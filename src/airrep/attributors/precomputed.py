@@ -110,10 +110,6 @@ class _KnownExamples:
     keys: np.ndarray
     rows: Rows
 
-    @classmethod
-    def of(cls, examples: Sequence[Example], rows: Rows) -> "_KnownExamples":
-        return cls(_keys(examples), rows)
-
     @cached_property
     def _sorted(self) -> list[tuple[np.ndarray, Rows]]:
         orders = [np.argsort(column, kind="stable") for column in self.keys.T]
@@ -136,12 +132,9 @@ class _KnownExamples:
 
 def _keys(examples: Sequence[Example]) -> np.ndarray:
     """Return 64-bit hashes of each example's id and text, and of its text alone, ``(n, 2)``."""
-    return np.fromiter((key for example in examples for key in _pair(example)), np.uint64).reshape(-1, 2)
-
-
-def _pair(example: Example) -> tuple[int, int]:
-    text = example.content_hash
-    return int(content_hash(example.id, text), 16), int(text, 16)
+    texts = ((example.id, example.content_hash) for example in examples)
+    keys = (int(key, 16) for id_, text in texts for key in (content_hash(id_, text), text))
+    return np.fromiter(keys, np.uint64).reshape(-1, 2)
 
 
 def _digest(keys: np.ndarray) -> str:
@@ -190,9 +183,12 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         ConfigError: only one of ``queries`` and ``query_data`` is set. DataError: a file is missing, damaged, of
         another shape, or holds features that are not finite.
         """
-        self._check_settings()
+        chosen = self._settings
+        if (chosen.queries is None) != (chosen.query_data is None):
+            given, lacking = ("queries", "query_data") if chosen.query_data is None else ("query_data", "queries")
+            raise ConfigError(f"precomputed: {given} is set without {lacking}. Set {lacking} too.")
         file = self._file
-        self._train = _KnownExamples.of(train, file.rows_of(train, "training corpus"))
+        self._train = _KnownExamples(_keys(train), file.rows_of(train, "training corpus"))
         self._learnt = {
             "shift": _shift(file.largest()),
             "train": file.fingerprint,
@@ -211,14 +207,8 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
                 f"{dimension:,}. Make both with the same method."
             )
         self._query_features = file.take(file.rows_of(data, self._settings.query_data))
-        self._queries = _KnownExamples.of(data, np.arange(len(data)))
+        self._queries = _KnownExamples(_keys(data), np.arange(len(data)))
         return {"queries": file.fingerprint, "query_examples": _digest(self._queries.keys)}
-
-    def _check_settings(self) -> None:
-        chosen = self._settings
-        if (chosen.queries is None) != (chosen.query_data is None):
-            given, lacking = ("queries", "query_data") if chosen.query_data is None else ("query_data", "queries")
-            raise ConfigError(f"precomputed: {given} is set without {lacking}. Set {lacking} too.")
 
     @cached_property
     def _file(self) -> FeatureFile:

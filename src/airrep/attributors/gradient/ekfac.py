@@ -21,6 +21,7 @@ from airrep.attributors.gradient.reading import (
     TOKENS,
     DocumentPlaces,
     ReadBatch,
+    Reader,
     Site,
     SiteHooks,
     frozen,
@@ -200,15 +201,9 @@ class RefinedGradients(HeldGradients):
         super().__init__(curvature.factors, curvature.inverse, rank, kind)
         self._curvature, self._matrix = curvature, matrix
         self._pools = {site.name: site.pool for site in sites}
-        self._at_once = at_once
+        self.at_once = at_once
 
-    @property
-    def at_once(self) -> int:
-        return self._at_once
-
-    def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Return the inputs, which are held until the gradients come."""
-        return inputs
+    keep = Reader.keep
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Compute the gradients."""
@@ -450,7 +445,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
         if self.settings.unit:
             lengths = float(held.lengths[0]) * self.held(examples).lengths.double().cpu().numpy()
             found = [each / length if length else each * 0 for each, length in zip(found, lengths, strict=True)]
-        return list(map(TokenProducts.of, [query_tokens] * len(found), tokens, found))
+        return list(map(TokenProducts, [query_tokens] * len(found), tokens, found))
 
     @property
     def at_once(self) -> int:

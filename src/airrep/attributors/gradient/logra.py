@@ -78,8 +78,8 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         return WhitenedSketch(whitening, self._share, chosen.seed, self.lm.execution.device)
 
     @property
-    def rank_must_fit(self) -> bool:
-        return self.settings.sketch is None
+    def least_width(self) -> int | None:
+        return self.settings.rank if self.settings.sketch is None else None
 
     @property
     def _share(self) -> int:

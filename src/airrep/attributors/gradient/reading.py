@@ -101,13 +101,13 @@ def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> 
     missed = [] if patterns is None else [p for p in chosen if not any(fnmatchcase(s.name, p) for s in linears)]
     if not found or missed:
         raise ConfigError(
-            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {listed(linears)}. Set modules "
+            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {_listed(linears)}. Set modules "
             "to names from this list, or to patterns that match them."
         )
     return found
 
 
-def listed(sites: Sequence[Site]) -> str:
+def _listed(sites: Sequence[Site]) -> str:
     """List the names of linear maps, at most :data:`SHOWN` of them."""
     names = ", ".join(site.name for site in sites[:SHOWN])
     return (names + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")) or "none at all"
@@ -201,8 +201,9 @@ class DocumentPlaces:
 class Reader(Protocol):
     """Receives the inputs and output gradients of all sites in one forward and backward pass."""
 
-    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Receive a site's inputs; return what to hold of them until the gradients come."""
+    def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Receive a site's inputs; return what to hold of them until the gradients come: all, by default."""
+        return inputs
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Receive the result of :meth:`keep`, the gradients of the site's outputs, and the places of its tokens."""

@@ -191,7 +191,7 @@ def _checked(path: Path) -> dict[str, np.ndarray]:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Run the same command again.") from error
     if not path.stem.endswith(hashlib.sha256(content).hexdigest()[:32]):
         raise _altered(path)
-    return unpack_arrays(content)
+    return load(content)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -226,11 +226,6 @@ def recall_arrays(folder: Path | None, key: str) -> dict[str, np.ndarray] | None
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     """Return arrays as the bytes of a safetensors file."""
     return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})  # save ignores strides
-
-
-def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """Read arrays from the bytes of :func:`pack_arrays`."""
-    return load(content)
 
 
 def _altered(path: Path) -> ArtifactError:
@@ -314,7 +309,7 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
         (folder / STATE).write_bytes(pack_arrays(self._fitted()))
 
     def load_state(self, folder: Path) -> None:
-        self.take_learnt(unpack_arrays((folder / STATE).read_bytes()))
+        self.take_learnt(load((folder / STATE).read_bytes()))
 
     def _fitted(self) -> Arrays:
         return self.check_fitted(self._learnt)

@@ -49,6 +49,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     name = "channels"
     pool: ClassVar[Pool] = "sum"
+    symmetric = False
 
     def __init__(self, settings: ChannelsSettings | None = None) -> None:
         super().__init__(settings or ChannelsSettings())
@@ -103,10 +104,6 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     @cached_property
     def _pools(self) -> tuple[Pooling, ...]:
         return tuple(map(channel_pooling, self.channels, self.parts))
-
-    @property
-    def symmetric(self) -> bool:
-        return False
 
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
         """Return each channel's own pool when *pool* is None; otherwise one pool over members' summed scores.

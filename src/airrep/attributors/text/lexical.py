@@ -66,15 +66,19 @@ class Terms:
         """Count each term in each text, ``(rows, terms)`` CSR float32, columns ascending."""
         return self._counted(texts, self._numbers.get)[0]
 
-    def learnt(self, texts: Iterable[str], least: int = 1) -> "LearntTerms":
-        """Return the terms that at least *least* texts have, sorted; the present vocabulary does not matter."""
+    def learnt(self, texts: Iterable[str], least: int = 1) -> tuple["Terms", np.ndarray, np.ndarray]:
+        """Return the terms that at least *least* texts have, sorted; the present vocabulary does not matter.
+
+        Also returns how many texts have each term, ``(terms,)`` int64, and how many terms each text has, with repeats
+        and rare terms, ``(rows,)`` float32.
+        """
         found = _Numbering()
         counts, lengths = self._counted(texts, found.__getitem__)
         having = np.bincount(counts.indices, minlength=len(found))
         names = sorted(name for name, number in found.items() if having[number] >= least)
         other = Terms(names, longest=self.longest)
         other._words = self._words
-        return LearntTerms(other, having[[found[name] for name in names]], lengths)
+        return other, having[[found[name] for name in names]], lengths
 
     def places(self, example: Example, view: View) -> Places:
         """Return where the terms stand in the text that a view shows."""
@@ -105,16 +109,6 @@ class Terms:
         width = len(self.names) or int(columns.max(initial=-1)) + 1
         counts = SparseRows.counts(columns, np.cumsum([0, *lengths]), width)
         return counts, np.array(lengths, np.float32)
-
-
-class LearntTerms(NamedTuple):
-    """Terms of a corpus."""
-
-    terms: Terms
-    having: np.ndarray
-    """``(terms,)`` int64: how many texts have each term."""
-    lengths: np.ndarray
-    """``(rows,)`` float32: how many terms each text has, with repeats and with terms that are too rare to keep."""
 
 
 def within_spans(
@@ -295,14 +289,11 @@ class TfidfAttributor(TermsAttributor[TfidfSettings]):
 
     name = "tfidf"
     learns = ("idf",)
+    symmetric = True
 
     def __init__(self, settings: TfidfSettings | None = None) -> None:
         super().__init__(settings or TfidfSettings())
         self.longest = self._settings.ngrams
-
-    @property
-    def symmetric(self) -> bool:
-        return True
 
     def fit(self, train: Corpus) -> None:
         """Learn the vocabulary and the inverse document frequencies (ConfigError: no term is frequent enough)."""

@@ -86,6 +86,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
     name = "ngram"
     reads_spans = True
     pool: ClassVar[Pool] = "ngram-lm"
+    symmetric = False
 
     def __init__(self, settings: NgramSettings | None = None) -> None:
         super().__init__(settings or NgramSettings())
@@ -117,10 +118,6 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
     @property
     def execution(self) -> Mapping[str, str]:
         return {} if self._settings.lm is None else {"precision": self.lm.execution.precision}
-
-    @property
-    def symmetric(self) -> bool:
-        return False
 
     @property
     def fingerprint(self) -> str:

@@ -380,11 +380,6 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
             "MODEL --out DIR --set epsilon=1e-5"
         )
 
-    @cached_property
-    def folder(self) -> Path | None:
-        """The directory that stores scores."""
-        return store_folder(None)
-
     @property
     def _request(self) -> dict[str, Any]:
         """The warm-up's record of all that decides the fine-tune."""
@@ -430,7 +425,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
     def scorer(self, queries: Sequence[Example]) -> QueryScorer:
         """Return a scorer for some queries (ConfigError, when called: an example is not in the fine-tune's data)."""
         key = json_digest({"scores": self.fingerprint, **self.execution})
-        store = ScoreStore(self.folder, key, queries, self.lm.key)
+        store = ScoreStore(store_folder(None), key, queries, self.lm.key)
 
         def followed(missing: Sequence[Example], chosen: Sequence[int]) -> np.ndarray:
             rows = self._followed([queries[place] for place in chosen])
