@@ -432,7 +432,6 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
         return min(found, key=lambda noise: min(noise.values()), default={})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Fit every part on the training corpus."""
         for one in self.parts:
             fit_method(one, train, progress)
 

@@ -65,7 +65,6 @@ class WordScores:
 
     @cached_property
     def matrix(self) -> Float64[np.ndarray, "q t"]:
-        """:attr:`scores` as an array."""
         return np.array(self.scores, np.float64)
 
     @property

@@ -109,7 +109,6 @@ class Method:
         )
 
     def make(self, settings: Settings) -> Attributor:
-        """Return an attributor with these settings."""
         if self.installed is not None:
             return self.installed.make(settings)
         need(f"method {self.name}", "lm", *self.modules)

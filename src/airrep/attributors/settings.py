@@ -166,7 +166,6 @@ class NgramSettings(LmReading):
 
     @property
     def counts_tokens_of_lm(self) -> bool:
-        """True if the LM's own tokens are counted."""
         return self.lm is not None and self.tokenizer in (self.lm, tokens_of(self.lm, self.base))
 
     @property
@@ -176,7 +175,6 @@ class NgramSettings(LmReading):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        """Refuse settings that do not fit together."""
         if self.kinds > MOST_ORDERS:
             raise ValueError(
                 f"skip: with skip above 0, orders can list at most {MOST_ORDERS - 1} n-gram lengths. Shorten orders, "
@@ -327,7 +325,6 @@ class EkfacSettings(LmSettings):
 
     @model_validator(mode="after")
     def _refinable(self) -> Self:
-        """Refuse settings that do not fit together."""
         if self.refine is not None and not re.fullmatch(r"cg(:[1-9]\d{0,6})?", self.refine):
             raise ValueError(f"refine={self.refine!r}: must be cg, or cg:COUNT to use COUNT training examples")
         if self.refine is not None and self.exponent != 1:

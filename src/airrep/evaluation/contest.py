@@ -176,7 +176,6 @@ class Contest:
         return np.sort(pool.rows_in(self._pool, picked))
 
     def _baselines(self) -> Iterator[tuple[str, list[Pick]]]:
-        """Yield names and picks of the baselines."""
         everything, nothing = np.sort(self._pool.order), np.empty(0, np.int64)
         places = [(task, repetition) for task in self.rows for repetition in range(self.settings.seeds)]
         if self.settings.random:

@@ -104,7 +104,6 @@ class HeldOutLds:
     subsets: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object."""
         told = {name: value for name, value in vars(self).items() if name != "value"}
         return {"lds": self.value, **told, "interval": list(self.interval), "by_instance": dict(self.by_instance)}
 

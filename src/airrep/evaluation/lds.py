@@ -218,7 +218,6 @@ class LdsStudy:
         return mean_ceiling(telling_seeds(self.scored))
 
     def run(self) -> Evaluation:
-        """Score and judge."""
         contenders = [self.contender(name, index) for name, index in self.indexes]
         scores = {
             f"{number}/{instance.name}": f

@@ -274,7 +274,6 @@ def verdict_of(effects: Effects, moved: Moved) -> Verdict:
 def sentence_of(
     verdict: Verdict, loss: Effects, contrast: Effects | None, rows: int, answers: int, moved: Moved
 ) -> str:
-    """Say the verdict in words."""
     these = "this row" if rows == 1 else f"these {rows:,} rows"
     random = "1 random row" if rows == 1 else f"{rows:,} random rows"
     answer = "the answer's loss" if answers == 1 else f"the loss of the {answers:,} answers"
@@ -337,7 +336,6 @@ class _Case:
         return beside(self.index.path, "proofs") / json_digest(parts)[:8]
 
     def run(self, out: Path, engine: Engine | str | None, retries: int, on_task: OnTask | None) -> ProofResult:
-        """Fine-tune, and judge."""
         trial, cautions = self._trial()
         matching, count = Matching(trial.named, trial.others), len(trial.named)
         if not matching.enough:

@@ -233,7 +233,6 @@ class _Farm:
             )
 
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:
-        """Run tasks on the engine."""
         # Hold the LM no longer: if workers load their own, this one's memory is freed.
         loaded, self._loaded = self._loaded, None
         if loaded is None or not self._here:
@@ -302,7 +301,6 @@ class _Filling:
         return self._sealed.read(task.key) if found is None and self._sealed is not None else found
 
     def record(self, outcomes: Outcomes, clock: TaskProgress) -> None:
-        """Record each outcome when it comes."""
         times = self._folder / ("times.jsonl" if self._part.of == 1 else f"times-{self._part.name}.jsonl")
         with closing(outcomes):
             for outcome in outcomes:

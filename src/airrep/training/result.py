@@ -91,7 +91,6 @@ def open_result(path: Path) -> TrainingResult:
 
 
 def training_stage(out: str | Path, request: Mapping[str, Any], replace: bool) -> Stage:
-    """Return the stage that makes a trained encoder."""
     other = "an unfinished training with other data or settings; nothing is overwritten"
     # Test instances are scored after the last step, so an unfinished run can be resumed with others.
     return Stage(out, KIND, "an encoder trained", request, replace, _has_steps, other, ignoring=("test",))

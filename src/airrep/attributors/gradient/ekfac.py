@@ -206,7 +206,6 @@ class RefinedGradients(HeldGradients):
     keep = Reader.keep
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Compute the gradients."""
         self._batch[site.name] = (places.products(gradients, kept),)
 
     def _batches(self, reads: Iterator[ReadBatch]) -> Iterator[Rows]:
@@ -260,15 +259,12 @@ class Curved:
         self._tokens: Mapping[str, SiteTokens] = {}
 
     def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Rotate the inputs into the eigenbasis."""
         return inputs @ self._factors[site.pool].inward.to(inputs)
 
     def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
-        """Rotate the gradients into the eigenbasis."""
         return gradients @ self._factors[site.pool].outward.to(gradients)
 
     def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
-        """Hold the tokens."""
         self._tokens, self._count = query, count
 
     def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:

@@ -258,7 +258,6 @@ class Scorer(Reader):
         """|H^(-p/2) ∇ℓ|² of the last batch; zeros without factors."""
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Add one linear map's part of the scores."""
         if places.whole is not self._places:
             self._places = places.whole
             self.scores = gradients.new_zeros(places.count, self._queries)

@@ -247,7 +247,6 @@ class Whitening(NamedTuple):
         return cls(*(torch.from_numpy(np.ascontiguousarray(each)).float() for each in parts))
 
     def to(self, device: str) -> "Whitening":
-        """Return a copy on a device."""
         return Whitening(*(each.to(device) for each in self))
 
     def __call__(self, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:

@@ -194,7 +194,6 @@ class Covariances:
         return inputs.new_empty(0)
 
     def take(self, site: Site, _kept: Tensor, gradients: Float[Tensor, "t o"], _places: DocumentPlaces, /) -> None:
-        """Add the output gradients."""
         self._gradients[site.pool] += self._add(1, site.pool, gradients)
 
     def _add(self, side: int, name: str, rows: Tensor) -> int:

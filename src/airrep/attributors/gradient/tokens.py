@@ -127,7 +127,6 @@ class _PairedTokens:
         return self._pairing.inputs(site, inputs)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Add the products of one map."""
         _check_known(site, places)
         if places.whole is not self._places:
             self._places = places.whole
@@ -177,11 +176,9 @@ class Projected:
         self._between: dict[str, Tensor] = {}
 
     def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Project the inputs."""
         return inputs if self._matrices is None else inputs @ self._matrices[site.pool][0].to(inputs.dtype)
 
     def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
-        """Project the gradients."""
         return gradients if self._matrices is None else gradients @ self._matrices[site.pool][1].to(gradients.dtype)
 
     def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:

@@ -57,7 +57,6 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The channels."""
         return self._settings.channels
 
     @property

@@ -79,7 +79,6 @@ class _Table:
         self._high.append((columns[over], sums[over] >> 8))
 
     def background(self) -> Background:
-        """Return the counts of all that was added."""
         found, sums = (np.concatenate(part) for part in zip(*self._high, strict=True))
         high, place = np.unique(found, return_inverse=True)
         more = np.bincount(place, sums, len(high)).astype(np.int64) << 8

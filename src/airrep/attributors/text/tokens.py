@@ -51,7 +51,6 @@ class TokenBatch:
 
     @classmethod
     def of(cls, texts: Sequence[Sequence[int] | np.ndarray]) -> "TokenBatch":
-        """Join the numbers of each text."""
         numbers = np.fromiter(chain.from_iterable(texts), np.int64)
         return cls(numbers, np.cumsum([0, *map(len, texts)]))
 

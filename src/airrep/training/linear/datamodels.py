@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 
 from airrep.arrays import Rows
 from airrep.attributors.datamodels import KIND, write_datamodels
-from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError, need
 from airrep.evaluation.given import InstancesLike, labelled_instances
 from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread, varies
@@ -150,8 +149,8 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
             f"instance {instance.name}: only {int(known.sum())} subsets have a loss for every query, and at least two "
             "are needed. Finish the label run."
         )
-    train, column = _texts(instance.train)
-    queries, place = _texts(instance.queries)
+    train, column = np.unique(instance.train.content_hashes, return_inverse=True)
+    queries, place = np.unique(instance.queries.content_hashes, return_inverse=True)
     subsets = instance.subsets
     design = SparseRows.counts(column[subsets.rows], subsets.offsets, len(train))
     rewards = -instance.losses[:, known].astype(np.float64)
@@ -159,12 +158,6 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
     targets = np.zeros((len(queries), rewards.shape[1]))
     np.add.at(targets, place, rewards)
     return _Problem(train, queries, design[np.flatnonzero(known)], targets / np.bincount(place)[:, None])
-
-
-def _texts(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
-    """Content hashes, ascending and each once, and the place of each example among them."""
-    found, place = np.unique(corpus.content_hashes, return_inverse=True)
-    return found, place
 
 
 def _describe(

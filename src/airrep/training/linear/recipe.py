@@ -52,7 +52,6 @@ class Adapted(Shown):
         return str(self.report["sentence"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object."""
         return {"channels": [one.model_dump(mode="json") for one in self.channels], **self.report}
 
 

@@ -181,7 +181,6 @@ class _AdapterReader(Reader):
         return torch.where(self._seen[:, None], self._sums, 0.0)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Add a site's share of the projections."""
         if places.whole is not self._places:  # the first site of a new batch
             self._places = places.whole
             self._sums = gradients.new_zeros(places.count, self._sketch.dimension)

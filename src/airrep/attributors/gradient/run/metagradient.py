@@ -317,12 +317,10 @@ class _States:
         )
 
     def read(self, number: int) -> AdamState:
-        """Read the state before a step."""
         found = load_file(self._path(number), self._device)
         return AdamState(*(_parts(found, name) for name in AdamState._fields))
 
     def gradients(self, number: int) -> list[Tensor]:
-        """Read the gradients of a step."""
         return _parts(load_file(self._path(number), self._device), "gradients")
 
     def _path(self, number: int) -> Path:
