@@ -57,12 +57,7 @@ def ask_instance(method: Encoder | Attributor, instance: LabelledInstance) -> As
 
 
 def score_features(
-    train: Features,
-    queries: Features,
-    subsets: Groups,
-    pool: PoolLike,
-    temperature: float = 1.0,
-    device: str = "cpu",
+    train: Features, queries: Features, subsets: Groups, pool: PoolLike, temperature: float = 1.0, device: str = "cpu"
 ) -> GroupScores:
     """Score groups ``(q, m)`` by features; *subsets* are rows of *train*; errors as in :func:`score_instance`."""
     asked = ask(queries, [Block(0, train)], device=device)

@@ -17,15 +17,7 @@ from airrep.encoder.cards import Prompts, read_card, write_prompts
 from airrep.errors import ArtifactError
 from airrep.index.results.result import Shown
 from airrep.labels.labels import LabelledInstance
-from airrep.runtime.artifacts import (
-    MANIFEST,
-    REQUEST,
-    canonical_json,
-    partial_path,
-    read_manifest,
-    seal,
-    versions,
-)
+from airrep.runtime.artifacts import MANIFEST, REQUEST, canonical_json, partial_path, read_manifest, seal, versions
 from airrep.runtime.publishing import writing
 from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings
