@@ -371,12 +371,8 @@ def default_recipe(settings: Mapping[str, Any]) -> str:
 
 def shipped_recipes() -> tuple[str, ...]:
     """Names of the recipes that come with airrep."""
-    return tuple(
-        sorted(
-            (path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.yaml")),
-            key=lambda name: (name.startswith("papers/"), name),
-        )
-    )
+    names = (path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.yaml"))
+    return tuple(sorted(names, key=lambda name: (name.startswith("papers/"), name)))
 
 
 def recipe_of(channels: Sequence[Channel]) -> str:

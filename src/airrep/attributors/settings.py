@@ -158,11 +158,9 @@ class NgramSettings(LmReading):
     def _tokens_of_the_lm(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Take the LM's own tokens if no tokenizer is given."""
         lm = values.get("lm")
-        return (
-            values
-            if lm is None or "tokenizer" in values
-            else {**values, "tokenizer": tokens_of(str(lm), values.get("base"))}
-        )
+        if lm is None or "tokenizer" in values:
+            return values
+        return {**values, "tokenizer": tokens_of(str(lm), values.get("base"))}
 
     @property
     def counts_tokens_of_lm(self) -> bool:
@@ -196,9 +194,8 @@ class NgramSettings(LmReading):
     @classmethod
     def _some_orders(cls, orders: object) -> object:
         """Read ``"1,2"``, as typed on a command line, as (1, 2)."""
-        parts = (
-            orders.split(",") if isinstance(orders, str) else orders if isinstance(orders, list | tuple) else [orders]
-        )
+        typed = orders.split(",") if isinstance(orders, str) else orders
+        parts = typed if isinstance(typed, list | tuple) else [typed]
         found = [int(part) if isinstance(part, str) and part.strip().isdecimal() else part for part in parts]
         good = all(type(order) is int and 1 <= order <= LONGEST for order in found)
         if not good or not 1 <= len(set(found)) == len(found) <= MOST_ORDERS:

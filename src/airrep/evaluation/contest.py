@@ -141,10 +141,8 @@ class Contest:
 
     def facts(self) -> dict[str, Any]:
         """Return facts on all rows, as JSON values; ``clusters`` is the task of each query."""
-        sizes = {
-            task: {"queries": len(rows), "selecting": len(self._selecting_rows[task])}
-            for task, rows in self.rows.items()
-        }
+        by = self._selecting_rows
+        sizes = {task: {"queries": len(rows), "selecting": len(by[task])} for task, rows in self.rows.items()}
         return {
             "clusters": self.task_of_each,
             "tasks": sizes,

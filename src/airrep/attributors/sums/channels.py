@@ -301,8 +301,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             one, part, pool = self.channels[number], self.parts[number], self._pools[number]
             if one.candidates is not None:
                 found[one.title] = ScoresAsked(part, queries, kept, one.title, pool)
-                continue
-            found[one.title] = part.ask(queries, kept, done, one.title).pooled_by(pool)
+            else:
+                found[one.title] = part.ask(queries, kept, done, one.title).pooled_by(pool)
         return {title: found[title] for title in (self.channels[number].title for number in counted)}
 
     def _read(self, cheap: SumAsked, dear: ScoresAsked) -> Read:
@@ -321,11 +321,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         dear = np.array([one.candidates is not None for one in channels])
         if not dear.any():
             return relative_weights(channels, reference.scores(asked))
-        cheap = {one.title: asked[one.title] for one in channels if one.candidates is None}
         weights = relative_weights(channels, reference.few.scores(asked))
-        weights[:, ~dear] = relative_weights(
-            [one for one in channels if one.candidates is None], reference.scores(cheap)
-        )
+        rest = [one for one in channels if one.candidates is None]
+        weights[:, ~dear] = relative_weights(rest, reference.scores({one.title: asked[one.title] for one in rest}))
         return weights
 
 

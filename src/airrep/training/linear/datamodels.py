@@ -284,9 +284,7 @@ def _choose(path: RidgePath, targets: np.ndarray, parts: Sequence[Rows]) -> np.n
     return np.asarray(errors).argmin(axis=0)
 
 
-def r_squared(
-    predictions: np.ndarray, targets: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, Interval]:
+def r_squared(predictions: np.ndarray, targets: np.ndarray, resamples: int = RESAMPLES) -> tuple[float, Interval]:
     """R² = 1 − Σ_j (y_j − ŷ_j)² / Σ_j (y_j − ȳ)², mean over targets that vary, with a 95 % two-way interval.
 
     *predictions* and *targets* are ``(q, m)``.
@@ -294,7 +292,7 @@ def r_squared(
     known = varies(targets)
     wanted, errors = _centred(targets[known]), (predictions[known] - targets[known]) ** 2
     q, m = wanted.shape
-    drawn = Resamples.draw(seed, resamples, q, m)
+    drawn = Resamples.draw(0, resamples, q, m)
     plain = _explained(errors, wanted, np.ones((1, m)))[0]
     anew = _explained(errors, wanted, drawn.subsets.astype(np.float64))
     of_queries = drawn.queries / drawn.queries.sum(axis=1, keepdims=True)
