@@ -219,18 +219,23 @@ class RdsSettings(LmSettings):
     """Mean over all tokens, or the last token alone."""
 
 
-class GradientSettings(LmSettings):
-    """Settings that gradient methods share."""
+class LinearMapSettings(LmSettings):
+    """Settings of methods that read gradients of linear maps."""
 
-    modules: tuple[str, ...] | None = None
+    modules: tuple[str, ...] | None = ("all-linear",)
     """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
-    None: all in MLPs."""
+    None: all in MLPs, as in the papers."""
+    store: str | None = None
+    """Directory of gradients, curvature and scores that runs share; None: the user's cache. 'none': nothing is kept."""
+
+
+class GradientSettings(LinearMapSettings):
+    """Settings that methods of projected gradients share."""
+
     rank: int | None = Field(default=8, ge=1)
     """Size of a projected gradient on each side: modules × rank² features. None: whole gradients, for tiny LMs only."""
     seed: int = 0
     """Random seed of projections and samples."""
-    store: str | None = None
-    """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
 
 
 class CheckpointSettings(GradientSettings):
@@ -243,9 +248,6 @@ class CheckpointSettings(GradientSettings):
 class TracinSettings(CheckpointSettings):
     """Settings of TracIn."""
 
-    modules: tuple[str, ...] | None = ("all-linear",)
-    """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
-    None: all in MLPs, as in the paper."""
     unit: bool = True
     """Scale each checkpoint's gradients to length 1."""
 
@@ -253,9 +255,6 @@ class TracinSettings(CheckpointSettings):
 class LograSettings(GradientSettings):
     """Settings of LoGra."""
 
-    modules: tuple[str, ...] | None = ("all-linear",)
-    """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
-    None: all in MLPs, as in the paper."""
     rank: int | None = Field(default=64, ge=1)
     """Directions kept on each side of a linear map: rank² numbers a map. None: whole gradients, for tiny LMs only."""
     damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
@@ -278,12 +277,9 @@ class LograSettings(GradientSettings):
         return self
 
 
-class EkfacSettings(LmSettings):
+class EkfacSettings(LinearMapSettings):
     """Settings of EK-FAC."""
 
-    modules: tuple[str, ...] | None = ("all-linear",)
-    """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
-    None: all in MLPs."""
     damping: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """Added to each module's curvature, as a share of its mean eigenvalue."""
     exponent: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False)
@@ -299,8 +295,6 @@ class EkfacSettings(LmSettings):
     refine: str | None = None
     """'cg' divides a query's gradient by the curvature more exactly, by conjugate gradients on the Gauss-Newton matrix
     of 8 training examples; 'cg:200' takes 200. Each query takes longer. Needs exponent 1."""
-    store: str | None = None
-    """Directory of curvature and scores that runs share; None: the user's cache. 'none': nothing is kept."""
 
     added = (*LmSettings.added, "refine")  # fingerprints of older indexes lack it
 
@@ -336,6 +330,7 @@ class EkfacSettings(LmSettings):
 class TrakSettings(CheckpointSettings):
     """Settings of TRAK and DsDm."""
 
+    modules: tuple[str, ...] | None = None
     damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     """Added to the Fisher matrix, as a share of its mean eigenvalue."""
 
@@ -362,7 +357,7 @@ class MetagradientSettings(LmSettings):
     """The LM that the warm-up began from, if it has moved since; None: where it was then."""
 
 
-class InfluenceSettings(LmSettings):
+class InfluenceSettings(LinearMapSettings):
     """Settings of the exact influence function, for small LMs."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
@@ -376,8 +371,6 @@ class InfluenceSettings(LmSettings):
     """Added to the Hessian's diagonal."""
     tolerance: float = Field(default=1e-6, gt=0)
     """Relative residual at which conjugate gradients stop."""
-    store: str | None = None
-    """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
 
 
 class DsirSettings(WordSettings):

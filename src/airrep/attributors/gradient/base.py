@@ -26,7 +26,7 @@ from airrep.attributors.gradient.reading import Objective, Reduction, Site, find
 from airrep.attributors.gradient.store import Computed, GradientStore, by_chunks, store_folder
 from airrep.attributors.gradient.tokens import Dual, Projected, predicted, token_products
 from airrep.attributors.language import LanguageAttributor, heard_losses
-from airrep.attributors.settings import CheckpointSettings, EkfacSettings, GradientSettings, TracinSettings
+from airrep.attributors.settings import CheckpointSettings, GradientSettings, LinearMapSettings, TracinSettings
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
@@ -34,7 +34,7 @@ from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float, Float32
 
-R = TypeVar("R", bound=GradientSettings | EkfacSettings)
+R = TypeVar("R", bound=LinearMapSettings)
 S = TypeVar("S", bound=GradientSettings)
 C = TypeVar("C", bound=CheckpointSettings)
 
