@@ -45,8 +45,7 @@ def count_rows(total: int, progress: OnProgress | None, done: int = 0, stage: st
     def on_rows(more: int) -> None:
         nonlocal done
         done += more
-        if tell is not None:
-            tell(done, total)
+        tell(done, total)
 
     return on_rows
 

@@ -222,8 +222,7 @@ def ranked(
             # A stable sort puts a query's own texts last and leaves the others best first.
             yield part, np.take_along_axis(rows, np.argsort(own, axis=1, kind="stable")[:, :k], axis=1)
             done += len(part)
-            if tell is not None:
-                tell(done, len(queries))
+            tell(done, len(queries))
 
 
 def vote(classes: np.ndarray) -> np.ndarray:

@@ -161,8 +161,7 @@ class Contest:
             for number, task in enumerate(self.rows, 1):
                 picked = self._picked(index, pool, task)
                 picks += [(task, repetition, picked) for repetition in range(self.settings.seeds)]
-                if tell is not None:
-                    tell(len(found) * len(self.rows) + number, total)
+                tell(len(found) * len(self.rows) + number, total)
             made = self._competitor(name, index.method, picks, training)
             found.append(replace(made, caution=index.attributor.caution, cost=cost_of(index)))
         return [*found, *(self._competitor(name, name, picks, training) for name, picks in self._baselines())]

@@ -249,8 +249,7 @@ class TaskProgress:
         self._total, self._now, self._tuned = total, done, 0
         self._progress, self._on_task = teller(progress, "fine-tunes"), on_task
         self._begun: float | None = None
-        if self._progress is not None:
-            self._progress(done, total)
+        self._progress(done, total)
 
     def tell(self, name: str, outcome: Outcome[Any, Any], *, tuned: bool) -> None:
         """Report one more task that has ended; *tuned*: it was a fine-tune, not a mere evaluation."""
@@ -258,8 +257,7 @@ class TaskProgress:
             self._begun = time.monotonic() - outcome.seconds
         self._now += 1
         self._tuned += tuned
-        if self._progress is not None:
-            self._progress(self._now, self._total)
+        self._progress(self._now, self._total)
         if self._on_task is not None:
             # Loading the LM does not count for the rate, nor do tasks that only evaluate, which are quick.
             remaining, elapsed = self._total - self._now, time.monotonic() - self._begun
