@@ -142,7 +142,9 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         try:
             found: np.ndarray = np.load(self._folder / name, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise ArtifactError(f"{self._folder / name}: cannot be read: it was altered. Restore it.") from error
+            raise ArtifactError(
+                f"{self._folder / name}: cannot be read as an array ({type(error).__name__}). Restore it from a copy."
+            ) from error
         return found
 
 

@@ -183,7 +183,9 @@ class NgramSettings(LmReading):
                 "copied: marks the words that a response copies from its prompt. Set tokenizer=words and view=response"
             )
         if self.lm is not None and self.view != "response":
-            raise ValueError("lm: predicts only responses, so it needs view=response")
+            raise ValueError(
+                "lm works only with view=response, because an LM predicts only responses. Set view=response"
+            )
         if self.rendered and self.view != "response":
             raise ValueError(
                 "rendered: counts the tokens of responses as the chat template writes them. Set view=response"
@@ -323,7 +325,7 @@ class EkfacSettings(LinearMapSettings):
                 "refine: works only with exponent=1, where the curvature is not raised to a power. Set exponent=1"
             )
         if self.refine is not None and self.loss != "sft":
-            raise ValueError(f"refine: supports only loss=sft, not loss={self.loss}")
+            raise ValueError(f"refine: supports only loss=sft, not loss={self.loss}. Remove refine, or set loss=sft")
         return self
 
 

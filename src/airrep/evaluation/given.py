@@ -11,7 +11,7 @@ import numpy as np
 
 from airrep.arrays import Mask, Rows
 from airrep.corpus.fields import field_values
-from airrep.errors import ConfigError, DataError, need
+from airrep.errors import ConfigError, DataError, many, need
 from airrep.evaluation.result import Cost, Evaluation
 from airrep.index.index import Index, open_index
 from airrep.labels.labels import LabelledInstance, distinct
@@ -41,7 +41,8 @@ def named_indexes(
     chosen = [names] if isinstance(names, str) else list(names)
     if len(chosen) != len(found):
         raise ConfigError(
-            f"{where}: there are {len(chosen)} names for {len(found)} indexes. Give one name for each index."
+            f"{where}: {many(len(chosen), 'name')} for {many(len(found), 'index', 'indexes')}. "
+            "Give one name for each index."
         )
     return [(name, index) for name, (_, index) in zip(chosen, found, strict=True)]
 
@@ -122,8 +123,8 @@ class TrainingPool:
         for (name, _), pool in zip(indexes, pools, strict=True):
             if pool.fingerprint != first.fingerprint:
                 raise DataError(
-                    f"{name}: holds other texts or classes ({len(pool.order):,} examples) than {indexes[0][0]} "
-                    f"({len(first.order):,}), so the two cannot be compared. Build both from the same data."
+                    f"{name} and {indexes[0][0]} cannot be compared: their texts or classes differ "
+                    f"({len(pool.order):,} and {len(first.order):,} examples). Build both from the same data."
                 )
         return pools
 

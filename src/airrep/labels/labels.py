@@ -350,7 +350,9 @@ class Labels:
             try:
                 self._arrays[name] = np.load(self.path / name, mmap_mode="r", allow_pickle=False)
             except Exception as error:  # damaged headers of arrays raise nearly anything
-                raise ArtifactError(f"{self.path / name}: cannot be read, so it was altered. Restore it.") from error
+                raise ArtifactError(
+                    f"{self.path / name}: cannot be read as an array ({type(error).__name__}). Restore it from a copy."
+                ) from error
         return self._arrays[name]
 
 

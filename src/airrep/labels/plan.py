@@ -69,8 +69,8 @@ class SamplingSettings(Settings):
     stratify: Literal["source", "label"] | None = None
     """Keep each source's or label's share in pools, queries and subsets. None draws without regard to either."""
     held_out: int = Field(default=0, ge=0)
-    """Number of instances (samples of the data) to keep for judging a trained encoder; they share no text with the
-    others."""
+    """Number of instances (samples of the data) to keep for testing a trained encoder; these instances share no text
+    with the other instances."""
     disjoint_instances: bool = False
     """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)

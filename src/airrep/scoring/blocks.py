@@ -243,8 +243,8 @@ def check_blocks(blocks: Sequence[Block]) -> Shape:
             )
         if _kind(block) != first:
             raise DataError(
-                f"blocks: the features of row {rows} have another width than those of row 0, or only one of them is "
-                "sparse. Pass blocks of features that all come from one index."
+                f"blocks: the features of rows 0 and {rows} differ in width, or only one of the two is sparse. Pass "
+                "blocks of features that all come from one index."
             )
         rows += block.features.shape[0]
     return Shape(rows, first[1])

@@ -145,8 +145,8 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         before, square = square, np.where(square > goal, _dots(residual, residual), 0)
         direction = residual + _quotient(square, before) * direction
     raise DataError(
-        f"pool order-inf: the solver did not converge in {STEPS} steps. Use --pool order-2, smaller groups, "
-        "or an index that --method logra built with a larger damping (--set damping=)."
+        f"pool order-inf (a way to score groups): the solver did not converge in {STEPS} steps. Use --pool order-2 or "
+        "smaller groups, or build the index with a larger damping: --method logra --set damping=VALUE."
     )
 
 

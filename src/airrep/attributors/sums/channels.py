@@ -200,8 +200,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: in the recipe, {named} are one method with the same settings, but the index has this "
-                "method fewer times. Remove one of them from the recipe, or build an index with this recipe."
+                f"channels: {named} in the recipe have the same method and settings, but the index does not have as "
+                "many of this method. Remove one from the recipe, or build an index with this recipe."
             )
         return ConfigError(
             f"channels: the index has no method '{wanted.title}' with the recipe's settings{self._difference(wanted)}. "

@@ -86,7 +86,7 @@ def reads_alike(name: str, layout: Layout, checkpoint: StoredEncoder) -> bool:
     alike = _is_shipped(layout, checkpoint) or _agrees(layout, checkpoint)
     if layout.format == "airrep" and not alike:
         raise DataError(
-            f"encoder {name}: transformers splits texts into other tokens than its tokenizer.json does. Write the "
+            f"encoder {name}: transformers and the file tokenizer.json split texts into different tokens. Write the "
             "tokenizer's files again: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
         )
     return alike

@@ -178,7 +178,7 @@ def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.nda
     found = fit_ranking(columns, labels, [(0.0, None)] * len(scores), ridge=RIDGE)
     if not found.sum() > 0:
         raise NothingRisesError(
-            "adapt: no method gives higher scores to the subsets on which a fine-tune lowers the queries' losses most. "
+            "adapt: no method predicts which subsets lower the queries' losses when the LM is fine-tuned on them. "
             "Choose other methods, or measure losses for more subsets."
         )
     shares = np.where(found < LEAST * found.sum(), 0.0, found)
