@@ -12,7 +12,7 @@ from airrep.arrays import DenseFeatures, Rows
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DatamodelsSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.errors import ArtifactError, DataError
 from airrep.runtime.artifacts import canonical_json, check_digests, check_sizes, fetched, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
 
@@ -37,11 +37,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
     name = "datamodels"
     pool: ClassVar[Pool] = "sum"
 
-    def __init__(self, settings: DatamodelsSettings | None = None) -> None:
-        if settings is None:
-            raise ConfigError(
-                "datamodels: needs weights. Make them with `airrep train --method datamodels`, and pass their folder."
-            )
+    def __init__(self, settings: DatamodelsSettings) -> None:
         super().__init__(settings)
         self._shift = 0
         """Exponent of the power of two; 0 before :meth:`fit`, and for older indexes, whose weights are not scaled."""

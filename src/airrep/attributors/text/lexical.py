@@ -146,8 +146,6 @@ class NgramCounter:
 
         With *signs*, each character of scripts without spaces between words is a word.
         """
-        if longest < 1 or buckets < 1:
-            raise ConfigError(f"ngrams is {longest} and buckets is {buckets}; both must be at least 1.")
         self.longest, self.buckets, self._signs = longest, buckets, signs
         self._numbers = _BucketCache(buckets)
 
@@ -330,9 +328,6 @@ class Bm25Attributor(TermsAttributor[Bm25Settings]):
 
     name = "bm25"
     learns = ("weights", "mean_length")
-
-    def __init__(self, settings: Bm25Settings | None = None) -> None:
-        super().__init__(settings or Bm25Settings())
 
     def fit(self, train: Corpus) -> None:
         """Learn the vocabulary, the weight of each term and the mean length (ConfigError: no example has a term)."""
