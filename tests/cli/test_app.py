@@ -389,6 +389,9 @@ def test_append_delete_compact_show(world: Run) -> None:
     assert "9 examples added, 39 in all" in world("append", "runs/index", write("m.jsonl", make_corpus(9, "m"))).err
     assert "0 examples added (all 9 were there already), 39 in all" in world("append", "runs/index", "m.jsonl").err
     assert "13 examples deleted, 26 left" in world("delete", "runs/index", "--where", 'label == "label 0"').err
+    ran = world("delete", "runs/index", "--where", 'label == "label O"')
+    told = 'runs/index: 0 examples deleted, 26 left; filter label == "label O": no example matches. '
+    assert (ran.status, ran.err.startswith(told), ran.err.count("\n")) == (0, True, 1), ran.err
     assert "1 example deleted, 25 left" in world("delete", "runs/index", "--id", "e1").err
     assert "25 examples in 1 shard" in world("delete", "runs/index", "--compact").err
     shown = world("show", "runs/index", "--verify")

@@ -325,8 +325,10 @@ def delete_command(
         raise ConfigError("delete: give either --where or --id, to say which examples to delete.")
     now = opened = open_moved_index(path)
     if where is not None or ids:
-        now = opened.delete(opened.where(where) if where is not None else opened.rows_of(ids or []))
-        note(f"{path}: {many(len(opened) - len(now), 'example')} deleted, {len(now):,} left")
+        rows = opened.where(where) if where is not None else opened.rows_of(ids or [])
+        now = opened.delete(rows)
+        why = f"; {opened.unmatched(where)}" if where is not None and not len(rows) else ""
+        note(f"{path}: {many(len(opened) - len(now), 'example')} deleted, {len(now):,} left{why}")
     if compact:
         with Meter("compacting") as meter:
             now = now.compact(progress=meter)

@@ -127,11 +127,6 @@ class SubsetPlan:
         """Number of subsets of each instance, m; for removals, the whole pool is one of them."""
         return (len(self.arrays["offsets"]) - 1) // len(self)
 
-    @property
-    def queries_from_train(self) -> bool:
-        """True if queries are rows of the train corpus."""
-        return self.query_fingerprint == self.train_fingerprint
-
     @cached_property
     def instances(self) -> list[Instance]:
         """All instances; the rows of their subsets are rows of their pools."""
