@@ -359,7 +359,7 @@ def test_evaluate_refuses_other_data_and_other_indexes(run):
     run("index", "queries.jsonl", "--method", "tfidf", "--out", "small")
     _refused(run("evaluate", "small", "--labels", "labels#0", *LABELS), "small: lacks the example")
     _refused(run("evaluate", "tfidf", "--labels", "labels", "--data", "train.jsonl"), "other queries data")
-    _refused(run("evaluate", "tfidf", "--labels", "labels#7", *LABELS), "has no instance '7'")
+    _refused(run("evaluate", "tfidf", "--labels", "labels#7", *LABELS), "has no instance (sample of the data) '7'")
 
 
 @pytest.mark.slow
@@ -375,7 +375,8 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
     _refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "Datamodels know only these")
     _refused(
-        run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"), "labels: these labels have 2 instances"
+        run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"),
+        "labels: these labels (measured losses) have 2 instances",
     )
     _refused(
         run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm"),

@@ -36,7 +36,7 @@ def test_a_choice_takes_those_instances_in_that_order(folder, choice, expected):
 
 @pytest.mark.parametrize("choice", ["#4", "#2-1", "#x", "#1-7", "#,"])
 def test_an_instance_that_is_not_there_is_refused(folder, choice):
-    with pytest.raises(ConfigError, match=r"has no instance '.*'"):
+    with pytest.raises(ConfigError, match=r"has no instance .*'.*'"):
         gather([folder + choice], [TRAIN, QUERIES])
 
 
@@ -190,7 +190,7 @@ def test_gather_takes_such_a_folder_without_data(published: Path) -> None:
     (found,) = gather([str(published)])
     assert found.name == "flan"
     assert gather([f"{published}#0"])[0].name == "flan"
-    with pytest.raises(ConfigError, match="flan#1: has no instance '1'"):
+    with pytest.raises(ConfigError, match="flan#1: has no instance .* '1'"):
         gather([f"{published}#1"])
     with pytest.raises(ArtifactError, match="holds no labels"):
         gather([str(published / "nowhere")])

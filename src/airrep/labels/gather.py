@@ -75,7 +75,9 @@ def _numbers(chosen: str, most: int, where: str) -> list[int]:
         first = int(match[1]) if match else most
         last = first if not match or not match[2] else int(match[3]) if match[3] else most - 1
         if not first <= last < most:
-            raise ConfigError(f"{where}: has no instance '{part}'. Give numbers from 0 to {most - 1}.")
+            raise ConfigError(
+                f"{where}: has no instance (sample of the data) '{part}'. Give numbers from 0 to {most - 1}."
+            )
         numbers += range(first, last + 1)
     return numbers
 

@@ -193,8 +193,8 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
     if not 0 <= number < len(plan) or (member or 0) >= plan.subset_count:
         last = f"{len(plan) - 1}-{plan.subset_count - 1}"
         raise DataError(
-            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, two numbers from 0-0 to {last}. "
-            f"For losses before the fine-tunes, write 0-{BEFORE}."
+            f"{where}: there is no subset {shown_json(name)}. Write the numbers of an instance (sample of the data) "
+            f"and of its subset, from 0-0 to {last}. Losses before any fine-tune have the name 0-{BEFORE}."
         )
     return Place(number, member, 0 if member is None else seed)
 
@@ -203,7 +203,9 @@ def _of_array(path: Path, plan: SubsetPlan) -> Found:
     array = _load(path)
     counts = {len(plan.query_rows(i)) for i in range(len(plan))}
     if len(counts) > 1:
-        raise DataError(f"{path}: the instances have different numbers of queries. Write JSONL, not an array.")
+        raise DataError(
+            f"{path}: the instances (samples of the data) have different numbers of queries. Write JSONL, not an array."
+        )
     wanted = (len(plan), plan.subset_count, counts.pop())
     if array.shape != wanted and (len(plan) > 1 or array.shape != wanted[1:]):
         names = "instances, subsets and queries" if len(plan) > 1 else "subsets and queries"

@@ -146,8 +146,8 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         before, square = square, np.where(square > goal, _dots(residual, residual), 0)
         direction = residual + _quotient(square, before) * direction
     raise DataError(
-        f"pool order-inf: the solver did not converge in {STEPS} steps. Use --pool order-2, smaller groups, "
-        "or an index that --method logra built with a larger damping (--set damping=)."
+        f"pool order-inf (a way to score a group): the solver did not converge in {STEPS} steps. Use --pool order-2, "
+        "smaller groups, or an index that --method logra built with a larger damping (--set damping=)."
     )
 
 
@@ -165,7 +165,7 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "pool order-inf: without one of the groups the loss has no minimum. Use --pool order-1, or an index built "
-            "with --method logra."
+            "pool order-inf (a way to score a group): one of the groups cannot be scored, because the loss without "
+            "this group has no minimum. Use --pool order-1, or an index built with --method logra."
         )
     return found
