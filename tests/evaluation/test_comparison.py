@@ -127,7 +127,7 @@ def test_runs_that_cannot_be_paired_are_refused():
     with pytest.raises(DataError, match="^y: measures loo, but x measures lds"):
         compare_evaluations([("x", one), ("y", evaluation(WORLDS, ["bad"], "loo"))])
     elsewhere = dataclasses.replace(other, subject="elsewhere")
-    with pytest.raises(DataError, match=r"^y: was evaluated on other .* than x \(fingerprint elsewhere, not same\)"):
+    with pytest.raises(DataError, match=r"^y and x cannot be compared: .* \(fingerprints elsewhere and same\)"):
         compare_evaluations([("x", one), ("y", elsewhere)])
     with pytest.raises(ArtifactError, match="^y: lacks the matrix 0/1"):
         compare_evaluations([("x", one), ("y", dataclasses.replace(other, matrices={}))])

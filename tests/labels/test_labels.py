@@ -152,7 +152,7 @@ def test_damage_to_the_keys_of_unfinished_labels_is_found_and_mended(unfinished:
 @pytest.mark.parametrize("name", ["plan_folder", "keys", "settings"])
 def test_a_request_that_names_no_file_of_the_folder_is_refused(unfinished: Labels, name: str, value: object) -> None:
     (unfinished.path / "request.json").write_text(json.dumps({**unfinished.state, name: value}))
-    with pytest.raises(ArtifactError, match="is not as airrep writes it"):
+    with pytest.raises(ArtifactError, match="does not have the form"):
         _ = Labels(unfinished.path).missing
 
 
@@ -171,7 +171,7 @@ def test_paths_without_labels_are_refused(tmp_path: Path, unfinished: Labels) ->
     with pytest.raises(ArtifactError, match="lds.jsonl: is a file"):
         Labels(tmp_path / "lds.jsonl")
     (unfinished.path / "request.json").write_text("{")
-    with pytest.raises(ArtifactError, match="cannot be read, so it was altered"):
+    with pytest.raises(ArtifactError, match="request.json: cannot be read as JSON"):
         Labels(unfinished.path)
     (unfinished.path / "request.json").write_text("[]")
     with pytest.raises(ArtifactError, match="does not describe labels"):

@@ -403,5 +403,4 @@ class _Looking:
 def _above(values: np.ndarray, threshold: float) -> list[int]:
     """Return places of values at or above a threshold, up to rounding, the greatest first; ties by place."""
     order = descending(values)
-    places: list[int] = order[reaches(values[order], threshold)].tolist()
-    return places
+    return order[reaches(values[order], threshold)].tolist()

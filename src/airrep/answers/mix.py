@@ -211,8 +211,7 @@ def _shares(asked: Asked, codes: np.ndarray, sources: int, count: int) -> np.nda
         above += (members @ ((scores > least) & ~equal).T.astype(np.float64)).T
         tied += (members @ equal.T.astype(np.float64)).T
     left = count - above.sum(axis=1, keepdims=True)
-    shares: np.ndarray = (above + left * tied / tied.sum(axis=1, keepdims=True)) / count
-    return shares
+    return (above + left * tied / tied.sum(axis=1, keepdims=True)) / count
 
 
 def _weights(names: list[str], sizes: np.ndarray, shares: np.ndarray, seed: int) -> tuple[SourceWeight, ...]:

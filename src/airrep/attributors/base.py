@@ -221,8 +221,7 @@ class Attributor(ABC):
     def times(self, features: Features, factors: Float64[np.ndarray, " rows"]) -> Features:
         """Multiply each row of features by its factor."""
         if isinstance(features, np.ndarray):
-            found: np.ndarray = features * factors.astype(features.dtype)[:, None]
-            return found
+            return features * factors.astype(features.dtype)[:, None]
         return features.scaled(factors)
 
     def _of_sides(

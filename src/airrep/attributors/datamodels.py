@@ -104,8 +104,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         rows = self._places(examples, self._train, "training example", "train.jsonl")
         if on_rows is not None:
             on_rows(len(examples))
-        weights: DenseFeatures = np.ldexp(np.array(self._weights[rows], np.float32), self._shift)
-        return weights
+        return np.ldexp(np.array(self._weights[rows], np.float32), self._shift)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """1 over the power of two in each query's own column, ``(rows, q)``.
@@ -146,7 +145,9 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         try:
             found: np.ndarray = np.load(self._folder / name, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise ArtifactError(f"{self._folder / name}: cannot be read: it was altered. Restore it.") from error
+            raise ArtifactError(
+                f"{self._folder / name}: cannot be read as an array ({type(error).__name__}). Restore it from a copy."
+            ) from error
         return found
 
 

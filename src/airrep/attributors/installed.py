@@ -144,7 +144,8 @@ def _factory(found: Any) -> Factory:
         )
     if not (isinstance(kind, type) and issubclass(kind, Settings)):
         raise TypeError(
-            f"the object's argument '{needed[0].name}' must be annotated with a subclass of airrep's Settings"
+            f"the argument '{needed[0].name}' of the method's class or function must be annotated with a subclass of "
+            "airrep's Settings"
         )
     return Factory(found, kind, takes_settings=True)
 

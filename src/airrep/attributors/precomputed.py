@@ -92,8 +92,7 @@ def _read(path: Path) -> np.ndarray:
     """Read the array of a file; ``.npy`` is mapped from the disk."""
     try:
         if path.suffix == ".npy":
-            array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-            return array
+            return np.load(path, mmap_mode="r", allow_pickle=False)
         (array,) = load_file(path).values()
     except (OSError, ValueError, EOFError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
@@ -229,7 +228,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         """The training features (DataError: the file is missing, or changed since :meth:`fit`)."""
         file = FeatureFile(Path(self._settings.train))
         if self._learnt is not None and file.fingerprint != self._learnt["train"]:
-            raise DataError(f"{file.path}: holds other features than the index was built from. Restore the file.")
+            raise DataError(f"{file.path}: was changed after the index was built from it. Restore the file.")
         return file
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
@@ -282,8 +281,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
 
 def _load(path: Path) -> np.ndarray:
-    array: np.ndarray = np.load(path, allow_pickle=False)
-    return array
+    return np.load(path, allow_pickle=False)
 
 
 def _shift(largest: float) -> int:

@@ -97,7 +97,8 @@ class Channel(Settings):
     def _no_sum(cls, method: str) -> str:
         if method == "channels":
             raise ValueError(
-                "method must be a single method, but 'channels' is a sum of methods. List these methods in the recipe"
+                "a recipe (list of methods) cannot contain 'channels', which adds up several methods itself. List "
+                "those methods one by one"
             )
         return method
 
@@ -209,8 +210,8 @@ class ChannelsSettings(LmReading):
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
-                "warmed: needs a recipe with a method that reads the warmed-up LM (warmed: true), such as lm-warm. "
-                "Set lm too, the LM before the warm-up"
+                "warmed works only with a recipe that uses the LM that `airrep warmup` wrote, such as the recipe "
+                "lm-warm. Also set lm, the LM before `airrep warmup`"
             )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
         if unread is not None and not read:
@@ -283,8 +284,8 @@ def _check_sum(channels: Sequence[Channel]) -> None:
         raise ValueError("at least one weight must be above 0")
     if all(channel.relative for channel in channels if channel.weight > 0):
         raise ValueError(
-            "relative: true scales a method's scores to those of the other methods, so not all methods can have it. "
-            "Set relative: false for one method with a weight above 0"
+            "the methods of a recipe cannot all have 'relative: true', which scales a method's scores to those of the "
+            "other methods. Set 'relative: false' for one method with a weight above 0"
         )
     if all(channel.relative or channel.candidates is not None for channel in channels if channel.weight > 0):
         raise ValueError(
@@ -324,7 +325,8 @@ def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequenc
         return channels
     if not named:
         raise ValueError(
-            "encoder: has no effect, because no method of the recipe uses an encoder. Add the method airrep to it"
+            "encoder: has no effect, because no method of the recipe uses an encoder. Add the method "
+            "airrep to the recipe"
         )
     if len(own) > 1:
         raise ValueError(

@@ -188,7 +188,9 @@ class NgramSettings(LmReading):
                 "response copies from its prompt. Set both"
             )
         if self.lm is not None and self.view != "response":
-            raise ValueError("lm: predicts only responses, so it needs view=response")
+            raise ValueError(
+                "lm works only with view=response, because an LM predicts only responses. Set view=response"
+            )
         if self.rendered and self.view != "response":
             raise ValueError(
                 "rendered: works only with view=response, because it counts the tokens of a response as the chat "
@@ -337,7 +339,7 @@ class EkfacSettings(LmSettings):
                 f"refine: works only with exponent=1, not exponent={self.exponent:g}. Set exponent=1, or remove refine"
             )
         if self.refine is not None and self.loss != "sft":
-            raise ValueError(f"refine: supports only loss=sft, not loss={self.loss}")
+            raise ValueError(f"refine: supports only loss=sft, not loss={self.loss}. Remove refine, or set loss=sft")
         return self
 
 

@@ -62,10 +62,7 @@ def report_command(
     ] = None,
     join: Annotated[
         bool,
-        Setting(
-            "Show evaluations with equal tags, queries and labels (measured losses) in one table, with the rows of "
-            "all of them."
-        ),
+        Setting("Show evaluations with equal tags, queries and labels together in one table."),
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:
@@ -268,7 +265,9 @@ def push_command(
 @own.command("demo")
 def demo_command(
     out: Annotated[Path, "Directory for what the demo makes."] = Path("airrep-demo"),
-    learn: Annotated[bool, "Show learning from fine-tunes of a small LM instead. Takes about 5 minutes."] = False,
+    learn: Annotated[
+        bool, "Show how airrep learns from fine-tunes of a small LM, instead of the short demo. Takes about 5 minutes."
+    ] = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Try airrep on the data that it ships with. It needs no network and takes under two minutes."""

@@ -151,8 +151,8 @@ DataOption = Annotated[
 ]
 LabelsOption = Annotated[
     list[str] | None,
-    f"Measured losses to judge by; may be repeated. {options.CHOICE_HELP} Or a folder of the Hub dataset "
-    "sunweiwei/airrep-test.",
+    f"Measured losses to compare the scores with; may be repeated. {options.CHOICE_HELP} Or a folder of the Hub "
+    "dataset sunweiwei/airrep-test.",
 ]
 SettingsOption = Annotated[
     Mapping[str, Any],
@@ -244,7 +244,8 @@ class ByQueries:
         Setting("Other queries of the same tasks, used to select examples. The test queries then stay unseen."),
     ] = None
     vote: Annotated[
-        list[int] | None, Setting("Also predict by majority vote of the top K examples. Default: 10.", 1)
+        list[int] | None,
+        Setting("Also predict each query's class by majority vote of the top K examples. Default: 10.", 1),
     ] = None
     skip_unlabelled: Annotated[bool, Setting("Leave out queries without a class; the output counts them.")] = False
     retries: options.RetriesOption = 2
@@ -260,8 +261,8 @@ class ByQueries:
 
 
 PARTIAL_HELP = (
-    "With --labels: accept labels (measured losses) that are unfinished. With --count: finish without the fine-tunes "
-    "that failed."
+    "With --labels: accept labels (measured losses) although some fine-tunes are missing. With --count: finish without "
+    "the fine-tunes that failed."
 )
 
 
@@ -280,27 +281,26 @@ def evaluate_command(
 ) -> None:
     """Measure how good indexes are: by real fine-tunes, or by how often top examples have the class of the query.
 
-    --labels: how well does each index rank the subsets that `airrep label` fine-tuned on? The value is the LDS, the
-    rank correlation of predicted with measured losses. The index must contain all examples that the labels were made
-    from.
+    With --labels, the value is the LDS: the rank correlation of predicted with measured losses, over the subsets that
+    `airrep label` fine-tuned on. The index must contain all examples that the labels were made from.
 
-    For labels of `airrep sample --removals`, the value is the rank correlation of the scores with the effects of
-    leaving examples out. Labels with two or more seeds also give the noise ceiling: the value that a perfect predictor
-    would reach. --why checks the labels and the scores, to say why the rank correlation is low (docs/diagnosis.md).
+    With labels made from `airrep sample --removals`, the value is the rank correlation of the scores with the measured
+    effects of leaving examples out. Labels with two or more seeds also give the noise ceiling: the rank correlation
+    that perfect scores would reach. --why explains why a rank correlation is low (docs/diagnosis.md).
 
-    --queries: how often does the top training example have the same label as the query (or the same value of the field
-    --by)? Copies of the query itself do not count. All indexes must hold the same data.
+    With --queries, the value is how often the top training example has the same label as the query (or the same value
+    of the field --by). Copies of the query itself do not count. All indexes must hold the same data.
 
-    --queries --lm --count: select examples for each task, fine-tune the LM on them, and score its answers (unigram F1).
-    --training reads the settings of the fine-tuning from your trainer's folder or config file. With --out, run the same
-    command again after an interruption to go on.
+    With --queries, --lm and --count, airrep selects examples for each task, fine-tunes the LM on them, and scores the
+    LM's answers (unigram F1). --training reads the settings of the fine-tuning from your trainer's folder or config
+    file. With --out, run the same command again after an interruption to go on.
 
-    --queries --lm --remove: fine-tune the LM without the top examples of each query. The value is how much the query's
-    loss rises, compared with leaving out random examples.
+    With --queries, --lm and --remove, airrep fine-tunes the LM without the top examples of each query. The value is how
+    much the query's loss rises, compared with leaving out random examples.
 
-    --queries --rows: does the index rank first those examples that taught a fact? The values are mean reciprocal rank
-    and recall. With --lm and --count, airrep also trains the LM for one step on each top example, and measures how much
-    the answer's probability rises.
+    With --queries and --rows, airrep tests whether the index ranks first the examples that taught a fact. The values
+    are mean reciprocal rank and recall. With --lm and --count, airrep also trains the LM for one step on each top
+    example, and measures how much the answer's probability rises.
     """
     gone = instead_of(COMMANDS, f"evaluate {(indexes or [''])[0]}")
     if gone is not None and not Path((indexes or [""])[0]).exists():
@@ -468,8 +468,8 @@ def _by_labels(
     kind = _study(asked.labels, judged, what_if=asked.what_if)
     if tune and kind.measure == "loo":
         raise ConfigError(
-            "evaluate: --tune has no effect on labels (measured losses) of `airrep sample --removals`. Leave --tune "
-            "out."
+            "evaluate: --tune has no effect on labels (measured losses) made from `airrep sample --removals`. "
+            "Remove --tune."
         )
     study = kind(opened, judged, *pool, tune=tuned, resamples=asked.resamples)
     judging.deliver(study.request, study.run, print_correlations)
@@ -517,7 +517,7 @@ def compare_command(
         list[Path], typer.Argument(metavar="RUN...", help="Directories that `airrep evaluate ... --out` wrote.")
     ],
     to: Annotated[
-        str | None, "Compare each index only with the index of this name (its row in the evaluation)."
+        str | None, "Name of an index in the evaluations. Every other index is compared only with this index."
     ] = None,
     resamples: Annotated[
         int | None,

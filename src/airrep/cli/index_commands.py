@@ -204,8 +204,8 @@ def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", o
             unseen.update(method.unseen(some))
     for channel, count in unseen.items():
         note(
-            f"{out}: channel (method) '{channel}' finds nothing to read in {many(count, 'example')}, so the score "
-            "there is 0"
+            f"{out}: channel (method) '{channel}' has nothing to read in {many(count, 'example')}, so its score is 0 "
+            "there"
         )
 
 
@@ -248,8 +248,8 @@ def _tell_long_prompts(method: "Attributor", corpus: "Corpus", out: Path) -> Non
 def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
     if built.empty > before:
         note(
-            f"{out}: the method finds nothing in {many(built.empty - before, 'example')}. The score there is 0 for "
-            "every query"
+            f"{out}: for {many(built.empty - before, 'example')}, all features that the method computes are 0, so the "
+            "score for every query is 0"
         )
 
 
@@ -351,9 +351,9 @@ def export_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="For records and citations: file of the examples to export, which `airrep select`, `clean`, `mix` or "
-            "`top --json` wrote. For citations, also a directory that `airrep top --out` wrote. Default: all examples "
-            "that pass --where.",
+            help="With --to records or citations: file that names the examples to export, as `airrep select`, `clean`, "
+            "`mix` or `top --json` wrote it. With --to citations, also a directory that `airrep top --out` wrote. "
+            "Default: all examples that pass --where.",
         ),
     ] = None,
     data: Annotated[
@@ -420,8 +420,8 @@ def _export_records(
         raise ConfigError("export: --only and --where cannot be combined. Remove one of the two.")
     if index.reading.mixed:
         note(
-            f"{index.path}: its data were read in several parts, with different options. If {data} was appended later, "
-            "type the options of that append, such as --prompt-field"
+            f"{index.path}: data were added to this index with different reading options. If {data} was added by "
+            "`airrep append`, give the options of that command here too, such as --prompt-field"
         )
     check_selection(out, replace=replace)
     if any(is_same_file(out, read) for read in (data, only) if read is not None):

@@ -59,7 +59,7 @@ PoolOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ReplaceOption = Annotated[bool, "Replace output that exists already."]
-PartialOption = Annotated[bool, "Accept labels (measured losses) that are unfinished."]
+PartialOption = Annotated[bool, "Accept labels (measured losses) although some fine-tunes are missing."]
 MixedOption = Annotated[
     bool, Setting("Accept labels (measured losses) made with different LMs, fine-tuning settings or precisions.")
 ]
@@ -406,7 +406,7 @@ def typed_example(prompt: str, response: str, where: str, span: str | None = Non
             raise DataError(f"{where}: {error}") from None
     if spans and span is None:
         told = ", ".join(f"'{text[start:stop]}' ({start}:{stop})" for start, stop in spans)
-        note(f"{where}: you ask about the span {told}; to type real brackets, write \\[[")
+        note(f"{where}: airrep explains only the marked part {told}. If the brackets belong to the text, write \\[[")
     return Example(prompt=prompt, response=text, id="query", span=spans or None)
 
 

@@ -34,11 +34,13 @@ class LabelOptions:
     data: options.LabelDataOption = None
     held_out: Annotated[
         list[str] | None,
-        "Labels (measured losses) made from examples other than those of LABELS; airrep keeps the training step that "
-        "ranks them best.",
+        "Labels (measured losses) made from examples that LABELS does not contain. airrep keeps the encoder of the "
+        "training step whose scores fit these labels best.",
     ] = None
     test: Annotated[
-        list[str] | None, "Labels (measured losses) made from further examples, used once at the end as a test."
+        list[str] | None,
+        "Labels (measured losses) made from examples that neither LABELS nor --held-out contains. The trained encoder "
+        "is tested on these labels once, at the end.",
     ] = None
     partial: options.PartialOption = False
     mixed: options.MixedOption = False
@@ -179,7 +181,7 @@ class GivenLabels:
         f"{options.CHOICE_HELP}",
     ] = None
     held_out: Annotated[
-        list[str] | None, "With --labels: labels (measured losses) for other queries, to judge the result."
+        list[str] | None, "With --labels: labels (measured losses) for other queries, on which the result is tested."
     ] = None
     recipe: Annotated[
         str | None,
@@ -201,8 +203,8 @@ class GivenLabels:
 
 
 JUDGED_HELP = (
-    "Queries to judge on. Default: random rows of DATA. With --labels: the files that the labels were made from; "
-    f"may be repeated. {options.DATA_HELP}"
+    "Queries on which the result is tested. Default: random rows of DATA. With --labels: the files of queries that "
+    f"`airrep sample` drew from; may be repeated. {options.DATA_HELP}"
 )
 
 
@@ -231,7 +233,7 @@ def adapt_command(
     weight for each method; a score is the weighted sum of the methods' scores. If there is time, it also trains an
     encoder.
 
-    The result is judged on examples and queries that were not used for learning: random rows, or your --queries.
+    The result is tested on examples and queries that were not used for learning: random rows, or your --queries.
 
     --training reads the settings of the fine-tuning from your trainer's folder or config file, and --set changes single
     settings. The result holds only for these settings. After an interruption, run the same command again to go on.

@@ -300,8 +300,7 @@ class Corpus(Sequence[Example]):
     def places_of(self, place: str) -> list[int]:
         """Return the rows that were read at a place, such as ``train.jsonl:12``; a record may give several examples."""
         found = compute.equal(self.table["place"], pa.scalar(place, pa.large_string()))
-        rows: list[int] = compute.indices_nonzero(found).to_pylist()
-        return rows
+        return compute.indices_nonzero(found).to_pylist()
 
     def values(self, field: str, known: Iterable[str] = (), where: str = "field") -> list[str | None]:
         """Return one field of every example as text: numbers and other JSON values as JSON; None if missing.

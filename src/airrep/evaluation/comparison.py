@@ -84,8 +84,7 @@ class Comparison(Kept):
         """Return a JSON object."""
         own = {name: value for name, value in vars(self).items() if name != "request"}
         parts = {"rows": [row._asdict() for row in self.rows], "pairs": [pair._asdict() for pair in self.pairs]}
-        told: dict[str, Any] = as_json({**own, **parts})
-        return told
+        return as_json({**own, **parts})
 
     def _manifest(self) -> dict[str, Any]:
         return {"measure": self.measure, "provenance": {"command": self.command}}
@@ -211,9 +210,8 @@ def _check(runs: Named) -> None:
             )
         if run.subject != first.subject:
             raise DataError(
-                f"{other}: was evaluated on other queries, training data or labels than {name} (fingerprint "
-                f"{run.subject[:12]}, not {first.subject[:12]}), so it cannot be compared. Evaluate both on the same "
-                "data."
+                f"{other} and {name} cannot be compared: their queries, training data or labels differ (fingerprints "
+                f"{run.subject[:12]} and {first.subject[:12]}). Evaluate both on the same data."
             )
 
 

@@ -154,8 +154,7 @@ class LabelStatistics:
         """Mask of queries without a significant signal; with one seed, of queries with constant losses."""
         if self.seeds < 2:
             return self.constant
-        silent: np.ndarray = self.constant | ~shown(self.variance.p_values, FALSE_DISCOVERIES)
-        return silent
+        return self.constant | ~shown(self.variance.p_values, FALSE_DISCOVERIES)
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
@@ -182,8 +181,7 @@ class LabelStatistics:
 def _drop(instance: LabelledInstance) -> np.ndarray:
     if instance.base_losses is None:
         return np.full(len(instance.queries), np.nan)
-    drop: np.ndarray = instance.base_losses.astype(np.float64) - np.nanmean(instance.losses.astype(np.float64), axis=1)
-    return drop
+    return instance.base_losses.astype(np.float64) - np.nanmean(instance.losses.astype(np.float64), axis=1)
 
 
 def level_of(value: float, look: float, bad: float) -> Level:

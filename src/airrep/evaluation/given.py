@@ -122,8 +122,8 @@ class TrainingPool:
         for (name, _), pool in zip(indexes, pools, strict=True):
             if pool.fingerprint != first.fingerprint:
                 raise DataError(
-                    f"{name}: holds other texts or classes ({len(pool.order):,} examples) than {indexes[0][0]} "
-                    f"({len(first.order):,}), so the two cannot be compared. Build both from the same data."
+                    f"{name} and {indexes[0][0]} cannot be compared: their texts or classes differ "
+                    f"({len(pool.order):,} and {len(first.order):,} examples). Build both from the same data."
                 )
         return pools
 
@@ -137,8 +137,7 @@ class TrainingPool:
     def order(self) -> Rows:
         """Rows that may be ranked, by content hash, then by row: pools with equal texts have them in equal order."""
         kept = np.flatnonzero(self.keep)
-        ordered: Rows = kept[np.argsort(self.hashes[kept], kind="stable")]
-        return ordered
+        return kept[np.argsort(self.hashes[kept], kind="stable")]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -151,14 +150,12 @@ class TrainingPool:
         """Return the rows of *other*, a pool of the same texts, that have the texts of *rows*, which has any shape."""
         same = np.empty(len(self.hashes), np.int64)
         same[self.order] = other.order  # both orders have the same text at each place
-        found: np.ndarray = same[rows]
-        return found
+        return same[rows]
 
     def copies(self, hashes: np.ndarray) -> np.ndarray:
         """Count the examples that may be ranked and have the texts of *hashes*, ``(q,)``."""
         known = self.hashes[self.order]  # sorted, so that a search finds both ends of the copies
-        found: np.ndarray = np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
-        return found
+        return np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
 
 
 def cost_of(index: Index) -> Cost:

@@ -210,8 +210,8 @@ class LdsStudy:
             if name is not None:
                 alias = "" if name == instance.name else f" (as {name})"
                 raise ConfigError(
-                    f"instance {instance.name} (sample of the data): is in both --labels{alias} and --tune. Give "
-                    "other measured losses to --tune."
+                    f"--tune: the labels of instance {instance.name} (a sample of the data) are also in "
+                    f"--labels{alias}. Give other labels to --tune."
                 )
 
     @property

@@ -156,8 +156,7 @@ def _changes(finder: RowFinder, instance: LabelledInstance, pooling: Pooling) ->
         index.ask(Question(instance.queries)), finder.subsets(instance), pooling, index.method, exact=True
     )
     whole = np.sum(list(parts.values()), axis=0)
-    changes: GroupScores = (whole[:, :1] - whole[:, 1:]).astype(np.float32)
-    return changes
+    return (whole[:, :1] - whole[:, 1:]).astype(np.float32)
 
 
 def _same_sign(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:

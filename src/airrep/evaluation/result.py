@@ -156,8 +156,7 @@ class Row:
         told = {name: value for name, value in vars(self).items() if name not in ("per_query", "difference")}
         gap, cost = (one and one._asdict() for one in (self.difference, self.cost))
         told |= {"minus_first": gap, "cost": cost, "dropped": self.dropped, "more": dict(self.more)}
-        found: dict[str, Any] = as_json(told)
-        return found
+        return as_json(told)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], per_query: np.ndarray) -> Self:

@@ -101,8 +101,7 @@ class Question:
         if self.better is None:
             return values
         q = len(self.queries)
-        less: Numbers = values[:q] - values[q:]
-        return less
+        return values[:q] - values[q:]
 
     def ranked(self, asked: Asked, *, towards: bool = False) -> Asked:
         """Return the scores, or contrasts, that examples are ranked by.

@@ -76,7 +76,7 @@ def _numbers(chosen: str, most: int, where: str) -> list[int]:
         last = first if not match or not match[2] else int(match[3]) if match[3] else most - 1
         if not first <= last < most:
             raise ConfigError(
-                f"{where}: has no instance (sample of the data) '{part}'. Give numbers from 0 to {most - 1}."
+                f"{where}: there is no instance (sample of the data) '{part}'. Give numbers from 0 to {most - 1}."
             )
         numbers += range(first, last + 1)
     return numbers
@@ -149,8 +149,8 @@ def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
         name = next((name for name in wanted if found.get(name) != wanted[name]), None)
         if name is not None:
             raise ArtifactError(
-                f"{path}: these labels (measured losses) were made with another {name} ({found.get(name)}) than "
-                f"{first} ({wanted[name]}). Give labels of one LM and equal settings, or accept all: --set mixed=true"
+                f"{path}: has labels (measured losses) made with {name} {found.get(name)}, but {first} was made with "
+                f"{name} {wanted[name]}. Give labels of one LM and equal settings, or accept all: --set mixed=true"
             )
 
 

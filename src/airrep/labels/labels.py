@@ -360,7 +360,9 @@ class Labels:
             try:
                 self._arrays[name] = np.load(self.path / name, mmap_mode="r", allow_pickle=False)
             except Exception as error:  # damaged headers of arrays raise nearly anything
-                raise ArtifactError(f"{self.path / name}: cannot be read, so it was altered. Restore it.") from error
+                raise ArtifactError(
+                    f"{self.path / name}: cannot be read as an array ({type(error).__name__}). Restore it from a copy."
+                ) from error
         return self._arrays[name]
 
 
@@ -386,8 +388,7 @@ def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray,
     there = ~np.isnan(losses)
     count = there.sum(axis=0)
     total = np.where(there, losses, 0).sum(axis=0, dtype=np.float64)
-    mean: np.ndarray = np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
-    return mean
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
 
 
 def holds_labels(folder: Path) -> bool:

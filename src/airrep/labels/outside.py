@@ -204,7 +204,8 @@ def _of_array(path: Path, plan: SubsetPlan) -> Found:
     counts = {len(plan.query_rows(i)) for i in range(len(plan))}
     if len(counts) > 1:
         raise DataError(
-            f"{path}: the instances (samples of the data) have different numbers of queries. Write JSONL, not an array."
+            f"{path}: an array cannot hold these losses, because the instances (samples of the data) have different "
+            "numbers of queries. Write the losses as JSONL."
         )
     wanted = (len(plan), plan.subset_count, counts.pop())
     if array.shape != wanted and (len(plan) > 1 or array.shape != wanted[1:]):

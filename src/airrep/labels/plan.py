@@ -69,8 +69,8 @@ class SamplingSettings(Settings):
     stratify: Literal["source", "label"] | None = None
     """Keep each source's or label's share in pools, queries and subsets. None draws without regard to either."""
     held_out: int = Field(default=0, ge=0)
-    """Number of instances (samples of the data) to keep for judging a trained encoder; they share no text with the
-    others."""
+    """Number of instances (samples of the data) to keep for testing a trained encoder; these instances share no text
+    with the other instances."""
     disjoint_instances: bool = False
     """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)
@@ -162,8 +162,7 @@ class SubsetPlan:
         members = self._members(i, j, len(pool))
         if self.one_order:
             members = without(len(pool), np.setdiff1d(np.arange(len(pool)), members))
-        rows: Rows = pool[members]
-        return rows
+        return pool[members]
 
     def check_corpora(self, train: Corpus, queries: Corpus | None = None) -> None:
         """Refuse corpora that the plan was not drawn from (DataError); without *queries*, they come from *train*."""
@@ -190,8 +189,7 @@ class SubsetPlan:
         offsets = self.arrays[cuts]
         if not 0 <= number < len(offsets) - 1:
             raise IndexError(f"part {number} of {len(offsets) - 1}")
-        rows: Rows = self.arrays[part][offsets[number] : offsets[number + 1]].astype(np.int64)
-        return rows
+        return self.arrays[part][offsets[number] : offsets[number + 1]].astype(np.int64)
 
 
 def open_plan(path: str | Path) -> SubsetPlan:

@@ -218,8 +218,7 @@ def _drawn(
         )
     if count is None:
         return rows
-    drawn: Rows = rows[draw_without_repeats(generator, len(rows), count, None if strata is None else strata[rows])]
-    return drawn
+    return rows[draw_without_repeats(generator, len(rows), count, None if strata is None else strata[rows])]
 
 
 def _whole_parts(parts: np.ndarray, where: str, by: str | None) -> Iterator[Rows]:
@@ -316,5 +315,4 @@ def quotas(generator: np.random.Generator, counts: np.ndarray, size: int) -> np.
     # One random start, then equal steps along the remainders: a mark at every multiple of n is a place.
     marks = np.concatenate([[0], np.cumsum(remainder[order])]) + generator.integers(n)
     whole[order] += np.diff(marks // n)
-    places: np.ndarray = whole
-    return places
+    return whole

@@ -105,7 +105,7 @@ class Adaptation:
             change = moved([last])
             hardly = change is not None and change.hardly
             if change is not None and hardly:
-                tell(f"{change.sentence}, which is too little to judge methods by. {REMEDY}")
+                tell(f"{change.sentence}. So small a change cannot show how good the methods are. {REMEDY}")
             if plan.warms:
                 members += self._warmed(out / WARM, weigh.train, plan.size, members)
             tell(
@@ -199,6 +199,8 @@ class Adaptation:
         if not refused:
             return corpus
         row, reason = min(refused.items())
+        if len(refused) == len(corpus):
+            raise ConfigError(f"{what}: the LM cannot read any of the {len(corpus):,} {what}. A reason: {reason}")
         self.tell(f"{len(refused):,} {what} are left out; the first, '{corpus[row].id}': {reason}")
         return corpus.without(refused)
 
@@ -208,13 +210,11 @@ class Adaptation:
             return None
         found = self._read_whole(self.queries, "queries")
         found = found.take(np.sort(np.unique(found.content_hashes, return_index=True)[1]))
-        if not len(found):
-            raise ConfigError("queries: the LM cannot read any of them. Give other queries.")
         drawn = min(len(found), plan.held_out_queries)
         few = "" if drawn == len(found) else f", drawn at random from {len(found):,}"
         self.tell(
-            f"each method's weight is learnt on rows of your data; their weighted sum is tested on {drawn:,} of your "
-            f"queries{few}"
+            "airrep learns a weight for each method on rows of your data, and tests the weighted sum of the methods' "
+            f"scores on {drawn:,} of your queries{few}"
         )
         return found
 
@@ -360,8 +360,9 @@ def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
     needed = 2 * (plan.held_out_pool + plan.held_out_queries)
     if len(rest) < needed:
         raise ConfigError(
-            f"data: {needed:,} examples are needed to judge on, but only {len(rest):,} are left, because examples with "
-            "the same prompt stay together. Remove repeated prompts, or give more examples."
+            f"data: the test of the result needs {needed:,} examples, but only {len(rest):,} are left, because "
+            "examples with the same prompt are never divided between learning and test. Remove repeated prompts, or "
+            "give more examples."
         )
     return learn, rest
 

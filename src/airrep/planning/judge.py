@@ -355,7 +355,9 @@ class _Judging:
         except DataError as error:
             if moving is None or not moving.hardly:
                 raise
-            raise DataError(f"judge: {moving.sentence}, which is too little to judge on. {REMEDY}") from error
+            raise DataError(
+                f"judge: {moving.sentence}. So small a change cannot show how good the index is. {REMEDY}"
+            ) from error
         verdict, sentence = verdict_of(found, moving)
         found = replace(found, facts={**found.facts, JUDGEMENT: sentence})
         path = found.save(self.out / EVALUATION, replace=True)
@@ -373,10 +375,12 @@ class _Judging:
             )
         asked = Asked.of(self.question, refused, MOST_WEIGHING_QUERIES, self.seed) if len(refused) < count else None
         if asked is None or not asked.answers:
-            raise ConfigError("judge: the LM cannot read any of the queries. Give other queries.")
+            reason = next(iter(refused.values()), "")
+            raise ConfigError(f"judge: the LM cannot read any of the {count:,} queries. A reason: {reason}")
         if len(asked.answers) < count:
             self.tell(
-                f"{len(asked.answers):,} of {count:,} queries used: each text once, and at most {MOST_WEIGHING_QUERIES}"
+                f"airrep uses {len(asked.answers):,} of {count:,} queries: each text once, and at most "
+                f"{MOST_WEIGHING_QUERIES}"
             )
         return asked
 
@@ -412,8 +416,8 @@ class _Judging:
         instance = LabelledInstance("0", train.take(rows["train"][0]), asked.corpus, groups, blank)
         if not _varies(asked, self._named, instance):
             raise ConfigError(
-                f"judge: {self.index.path} gives all examples the same score for these queries, so there is nothing to "
-                "judge. Give queries that are closer to the data, or another index."
+                f"judge: {self.index.path} gives all examples the same score for these queries, so its scores cannot "
+                "be tested. Give queries that are closer to the data, or another index."
             )
 
     def _measured(self, corpus: Corpus, queries: int, lm: "TargetLM", end: float) -> Costs:

@@ -208,8 +208,7 @@ def _pooled(scores: np.ndarray, pooling: Pooling) -> np.ndarray:
     if pooling.attends:
         size = exponents(scores, pooling.kind) / pooling.temperature
         weights = np.exp(size - size.max(axis=1, keepdims=True))
-        pooled: np.ndarray = (weights * scores).sum(axis=1) / weights.sum(axis=1)
-        return pooled
+        return (weights * scores).sum(axis=1) / weights.sum(axis=1)
     if pooling.kind == "sum":
         return np.asarray(scores.sum(axis=1))
     if pooling.kind == "mean":

@@ -78,8 +78,7 @@ class Membership(NamedTuple):
 
 
 def _sums(chosen: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-    summed: Tensor = torch.nn.functional.embedding_bag(chosen, values, offsets, mode="sum", include_last_offset=True)
-    return summed
+    return torch.nn.functional.embedding_bag(chosen, values, offsets, mode="sum", include_last_offset=True)
 
 
 class PooledScores:

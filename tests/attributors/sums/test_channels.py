@@ -330,7 +330,7 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "missing.yaml",
             r"^recipe missing\.yaml: does not exist; expected contrast, kind, lm,",
         ),
-        ([{"method": "channels"}], "must be a single method"),
+        ([{"method": "channels"}], "cannot contain 'channels'"),
     ],
 )
 def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
@@ -590,7 +590,7 @@ def test_an_index_with_the_lm_after_a_warm_up_is_asked_by_other_recipes_and_from
     "values", [{}, {"lm": "m", "channels": [{"method": "ngram"}]}, {"lm": "m", "channels": "kind"}]
 )
 def test_an_lm_after_a_warm_up_without_a_channel_that_reads_it_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="warmed: needs a recipe"):
+    with pytest.raises(ConfigError, match="warmed works only with a recipe"):
         ChannelsSettings.of({"warmed": "some/model", **values})
 
 
@@ -681,7 +681,7 @@ def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Pat
 
 def test_a_recipe_that_has_one_channel_of_the_index_twice_is_told(tmp_path: Path) -> None:
     _index_of(tmp_path / "index", WORDS, TERMS)
-    with pytest.raises(ConfigError, match="'tfidf' and 'mean' are one method"):
+    with pytest.raises(ConfigError, match="'tfidf' and 'mean' in the recipe"):
         _asked(tmp_path / "index", TERMS, {"method": "tfidf", "pool": "mean", "name": "mean"}).top(ASKED, 1)
 
 
@@ -793,12 +793,12 @@ def test_a_query_of_which_nothing_is_known_scores_0(tmp_path: Path) -> None:
 
 
 def test_not_all_weights_are_relative() -> None:
-    with pytest.raises(ConfigError, match="Set relative: false"):
+    with pytest.raises(ConfigError, match="cannot all have 'relative: true'"):
         _relative(GRADIENTS, {"method": "ngram", "relative": True})
 
 
 def test_channels_that_count_nothing_are_nothing_to_be_relative_to() -> None:
-    with pytest.raises(ConfigError, match="Set relative: false"):
+    with pytest.raises(ConfigError, match="cannot all have 'relative: true'"):
         _relative(GRADIENTS, {"method": "ngram", "weight": 0})
 
 
@@ -846,8 +846,8 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
         with contextlib.suppress(SystemExit):
             main()
         said = " ".join(capsys.readouterr().err.split())
-        assert "'prompts' finds nothing to read in 4 examples, so the score there is 0" in said, command
-        assert "'responses' finds nothing" not in said
+        assert "'prompts' has nothing to read in 4 examples, so its score is 0" in said, command
+        assert "'responses' has nothing to read" not in said
 
 
 @pytest.mark.parametrize(("weight", "told"), [(0.0, False), (0.5, True)])

@@ -210,8 +210,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: in the recipe (list of methods), {named} are one method with the same settings, but the "
-                "index has this method fewer times. Remove one of them from the recipe, or build an index with this "
+                f"channels: {named} in this recipe (list of methods) have the same method and settings, but the index "
+                "does not have as many of this method. Remove one from the recipe, or build an index with this "
                 "recipe."
             )
         return ConfigError(

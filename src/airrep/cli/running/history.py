@@ -153,8 +153,8 @@ def rerun_command(
 ) -> None:
     """Run again the commands that made a result, in the folders where they ran.
 
-    The commands skip what is finished. To make all of it again, for example because the data have changed, add
-    --replace. `airrep show RESULT` prints the commands.
+    Each repeated command skips work that is finished. To do all work again, for example because the data have changed,
+    add --replace. `airrep show RESULT` prints the commands.
     """
     from airrep.runtime.artifacts import fetched
 

@@ -42,7 +42,7 @@ def print_correlations(evaluation: "Evaluation") -> None:
     if "signal_to_noise" in evaluation.facts:
         say(_noise(evaluation.facts["signal_to_noise"]))
     if (helped := evaluation.facts.get("helped")) is not None:
-        say("The scores are the changes that `airrep what-if` predicts.")
+        say("Each score is the change of the query's group score that `airrep what-if` computes for the removal.")
         say(f"In {helped:.1%} of the cases the removal raised a query's loss, so the removed examples had helped.")
     if told := evaluation.facts.get("hardly_moved"):
         say(printable(f"caution: the fine-tunes hardly changed the model, so the LDS say little: {told}"))
@@ -137,7 +137,8 @@ def print_adapted(made: "Adapted") -> None:
     print_table(Table.of_texts(("channel", "pool", "temperature", "weight"), rows))
     print_table(held_out_table("method and pool", made.report["rows"], "sum"))
     if made.report["scored_alike"]:
-        say(f"left out, as they give all subsets the same score: {printable(', '.join(made.report['scored_alike']))}")
+        alike = printable(", ".join(made.report["scored_alike"]))
+        say(f"methods that give all subsets the same score were left out: {alike}")
     for name, reason in made.report["rivals_missing"].items():
         say(printable(f"no comparison with {name}: {reason}"))
     say(made.report["sentence"])
@@ -176,8 +177,9 @@ def print_selection(evaluation: "Evaluation") -> None:
         f"{facts['examples']:,} training examples were selected to suit {facts['selected_by']}."
     )
     say(
-        f"The LM {snippet(facts['lm']['name'], 60)} was fine-tuned on the examples that each row selected, and then "
-        f"answered {_queries(evaluation)}.{averaged} The intervals come from resampling the tasks and queries."
+        f"For each row of the table, the LM {snippet(facts['lm']['name'], 60)} was fine-tuned on the training examples "
+        f"selected for that row. The fine-tuned LM then answered {_queries(evaluation)}.{averaged} The intervals come "
+        "from resampling the tasks and queries."
     )
     if facts["examples_left_out_as_queries"]:
         say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries and cannot be selected")
@@ -214,9 +216,9 @@ def print_trace(evaluation: "Evaluation") -> None:
     _print_values(evaluation)
     taught = span_text(facts["taught_by"])
     say(
-        f"{_queries(evaluation)}. The field {facts['facts']} of a query names the training examples that taught "
-        f"its answer ({facts['named_by']}): {taught} of {facts['examples']:,}. A random ranking would reach an MRR × "
-        f"100 of {hundred(facts['chance'])}."
+        f"{_queries(evaluation)}. The field {facts['facts']} of a query names, by {facts['named_by']}, the training "
+        f"examples that taught the answer. Each query names {taught} of {facts['examples']:,} training examples. A "
+        f"random ranking would reach an MRR × 100 of {hundred(facts['chance'])}."
     )
     if "lm" in facts:
         say(
@@ -259,8 +261,8 @@ def print_diagnosis(diagnosis: "Diagnosis") -> None:
     seeds = "one seed" if facts["seeds"] == 1 else f"{facts['seeds']} seeds"
     members = span_text(facts["subset_sizes"])
     say(
-        f"{many(facts['queries'], 'query', 'queries')}, {facts['subsets']:,} subsets of {members}, {seeds}. "
-        f"Advice: {PAGE}."
+        f"The labels (measured losses) have {many(facts['queries'], 'query', 'queries')}, {facts['subsets']:,} subsets "
+        f"of {members} examples, and {seeds}. Advice on each finding: {PAGE}."
     )
     say(diagnosis.sentence)
 

@@ -442,7 +442,7 @@ def _of_segments(segments: Sequence[object], *, every: bool) -> Read:
             pairs.append(Pair(before, text(f"segment {number}", segment["text"]), chat=BARE))
         before += segment["text"]
     if not pairs:
-        raise DataError('no segment has "label": true, so there is nothing to train on')
+        raise DataError('no segment has "label": true, so there is nothing to train on. Remove the record')
     form = "segments (axolotl)"
     if not every or len(pairs) == 1:
         return Read(form, pairs[-1:], len(pairs) - 1)

@@ -307,8 +307,7 @@ def _mean(values: np.ndarray) -> np.ndarray:
 def _standardised(values: np.ndarray) -> np.ndarray:
     moved = values[np.ptp(values, axis=1) > 0]
     moved = moved - moved.mean(axis=1, keepdims=True)
-    result: np.ndarray = moved / moved.std(axis=1, keepdims=True)
-    return result
+    return moved / moved.std(axis=1, keepdims=True)
 
 
 LEAST_SHARE = 0.01

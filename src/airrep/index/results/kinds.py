@@ -266,8 +266,7 @@ class GroupResult(_OfQueries):
         return {name: self._stacked([one[name] for one in told]) for name in told[0]} if told else None
 
     def _stacked(self, rows: Sequence[np.ndarray]) -> GroupScores:
-        found: GroupScores = np.stack(rows) if rows else np.zeros((0, len(self.groups)), np.float32)
-        return found
+        return np.stack(rows) if rows else np.zeros((0, len(self.groups)), np.float32)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.scores, dtype=dtype, copy=copy)

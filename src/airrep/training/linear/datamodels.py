@@ -228,13 +228,11 @@ class RidgePath:
         """Return weights ``(n, q)`` float32 of a fit on all rows, with penalty number ``chosen[i]`` for target i."""
         values, vectors, projected = self._decompose(np.arange(len(self._products)), targets)
         dual = (projected / (values + self._grid[chosen][:, None])) @ vectors.T
-        found: np.ndarray = (self._design.T @ dual.T).astype(np.float32)
-        return found
+        return (self._design.T @ dual.T).astype(np.float32)
 
     def penalties(self, chosen: np.ndarray) -> np.ndarray:
         """Return each target's penalty, ``(q,)``, from the penalty's number."""
-        found: np.ndarray = self._grid[chosen]
-        return found
+        return self._grid[chosen]
 
     def _decompose(self, seen: Rows, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Eigenvalues and vectors of the centred products, and the centred targets in their basis."""
@@ -245,8 +243,7 @@ class RidgePath:
 
 
 def _centred(targets: np.ndarray) -> np.ndarray:
-    centred: np.ndarray = targets - targets.mean(axis=1, keepdims=True)
-    return centred
+    return targets - targets.mean(axis=1, keepdims=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,8 +289,7 @@ def _choose(path: RidgePath, targets: np.ndarray, parts: Sequence[Rows]) -> np.n
         seen = np.sort(np.concatenate([*parts[:number], *parts[number + 1 :]]))
         wanted = targets[:, asked] - targets[:, seen].mean(axis=1, keepdims=True)
         errors = errors + np.stack([((wanted - found) ** 2).sum(axis=1) for found in path.slopes(seen, asked, targets)])
-    best: np.ndarray = np.asarray(errors).argmin(axis=0)
-    return best
+    return np.asarray(errors).argmin(axis=0)
 
 
 def r_squared(

@@ -308,8 +308,7 @@ def _parts(members: Sequence[_Member], weights: Sequence[float], place: int, par
     channels = [one.channel.model_copy(update={"weight": weight}) for one, weight in zip(members, weights, strict=True)]
     found = [getattr(one, part)[place] for one in members]
     factors = relative_weights(channels, np.stack([one.reference for one in found]))
-    parts: np.ndarray = np.stack([one.scores for one in found]) * factors.T[:, :, None]
-    return parts
+    return np.stack([one.scores for one in found]) * factors.T[:, :, None]
 
 
 def _sum(members: Sequence[_Member], weights: Sequence[float]) -> list[GroupScores]:
