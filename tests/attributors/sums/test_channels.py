@@ -681,7 +681,7 @@ def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Pat
 
 def test_a_recipe_that_has_one_channel_of_the_index_twice_is_told(tmp_path: Path) -> None:
     _index_of(tmp_path / "index", WORDS, TERMS)
-    with pytest.raises(ConfigError, match="'tfidf' and 'mean' in the recipe"):
+    with pytest.raises(ConfigError, match="'tfidf' and 'mean' in this recipe"):
         _asked(tmp_path / "index", TERMS, {"method": "tfidf", "pool": "mean", "name": "mean"}).top(ASKED, 1)
 
 
