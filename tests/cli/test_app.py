@@ -203,6 +203,7 @@ def test_typed_query(world: Run) -> None:
         (("queries.jsonl", "--prompt", "a"), "queries: give either a file of queries, or --prompt and --response"),
         (("--prompt", "a"), "--prompt needs --response"),
         (("--prompt", "a", "--response", " "), "queries: --response is blank"),
+        (("--response", "a", "--better", " "), "--better is blank"),
         (("nowhere.jsonl",), "nowhere.jsonl"),
         (("queries.jsonl", "-k", "0"), "k is 0"),
         (("queries.jsonl", "--where", "flavour == 1"), "flavour"),

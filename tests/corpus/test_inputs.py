@@ -135,6 +135,9 @@ def test_other_data_are_refused_in_one_line(data: object, told: str) -> None:
     [
         ([Example("a", "b"), Example("a", "b", None)], r"queries\[1\]: id is null"),  # type: ignore[arg-type]
         (Example("a", "b", metadata={"tags": {1}}), "queries: field .tags"),
+        ("", "queries: prompt and response are blank"),
+        (["a", " "], r"queries\[1\]: prompt and response are blank"),
+        (Example(" ", "\n"), "queries: prompt and response are blank"),
         (Example("a", "b", metadata={"n": float("nan")}), "queries: field .n"),
         (Example("a", "b", metadata=["n"]), "queries: metadata is a list"),  # type: ignore[arg-type]
     ],

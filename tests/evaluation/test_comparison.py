@@ -48,6 +48,8 @@ def test_a_ratio_knows_what_its_values_share():
     found = compare_evaluations([("x", dataclasses.replace(run, rows=rows))], resamples=60)
     (pair,), (good, middling) = found.pairs, found.rows
     half = (pair.interval[1] - pair.interval[0]) / 2
+    assert f"{len(run.queries)} queries, 2 rows, the best" in run.summary()
+    assert "2 rows, 1 pair, the best" in found.summary()
     assert (pair.ratio, pair.ratio_interval) == paired_ratio((good.value, 0.1), (middling.value, 0.1), half)
     assert compare_evaluations([("x", run)], resamples=60).pairs[0].ratio is None  # the second may be 0
 

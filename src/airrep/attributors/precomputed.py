@@ -17,7 +17,7 @@ from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import PrecomputedSettings
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.corpus.records import content_hash
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 from airrep.runtime.artifacts import canonical_json, file_digest, json_digest
 from airrep.scoring.pooling import Pool
 
@@ -82,8 +82,8 @@ class FeatureFile:
         """
         if self.rows != len(corpus):
             raise DataError(
-                f"{self.path}: has {self.rows:,} rows, but the {where} has {len(corpus):,} examples. There must be one "
-                "row for each example, in order. Give the data that the features were made from."
+                f"{self.path}: has {many(self.rows, 'row')}, but the {where} has {many(len(corpus), 'example')}. "
+                "There must be one row for each example, in order. Give the data that the features were made from."
             )
         return np.arange(self.rows)
 

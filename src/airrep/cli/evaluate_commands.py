@@ -193,8 +193,8 @@ class ByLabels:
     pool: options.PoolOption = None
     tune: Annotated[
         list[str] | None,
-        "Labels (measured losses) other than --labels, on which airrep tunes a softmax temperature. With --pool "
-        "attention or signed-attention, the temperature sets how unequally the examples of a group count.",
+        "Labels (measured losses) that --labels does not contain: airrep tunes a softmax temperature on them. With "
+        "--pool attention or signed-attention, the temperature sets how unequally the examples of a group count.",
     ] = None
     why: Annotated[
         bool,

@@ -446,6 +446,8 @@ class QueryOptions:
             raise ConfigError("queries: --prompt needs --response, the answer to explain. Give both.")
         if not self.response.strip():
             raise ConfigError("queries: --response is blank. Give the answer that the model gave.")
+        if self.better is not None and not self.better.strip():
+            raise ConfigError("--better is blank. Give the text of a better answer.")
         asked = [typed_example(self.prompt or "", self.response, "--response", span)]
         return asked, None if self.better is None else [self._typed_better(self.better)]
 

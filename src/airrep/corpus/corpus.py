@@ -264,7 +264,7 @@ class Corpus(Sequence[Example]):
             raise DataError("rows: must be row numbers, or one True or False for each row. Pass a list such as [0, 2]")
         outside = wanted[(wanted < 0) | (wanted >= len(self))]
         if len(outside):
-            raise IndexError(f"row {outside[0]} does not exist: the corpus has {len(self)} examples")
+            raise IndexError(f"row {outside[0]} does not exist: the corpus has {many(len(self), 'example')}")
         if len(distinct(wanted)) < len(wanted):
             raise DataError("rows: a row number occurs twice, but a corpus holds each example once. Remove the repeats")
         return Corpus(take(self.table, wanted.astype(np.int64)), reading=replace(self.reading, earlier_turns=0))

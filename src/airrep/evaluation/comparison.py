@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from airrep.errors import ArtifactError, ConfigError, DataError, near
+from airrep.errors import ArtifactError, ConfigError, DataError, many, near
 from airrep.evaluation.given import EvaluationsLike, named_evaluations
 from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Evaluation, Kept, Row, as_json
@@ -78,7 +78,7 @@ class Comparison(Kept):
 
     def summary(self) -> str:
         best = f"{self.rows[0].name} {100 * self.rows[0].value:.1f}"
-        return f"{self.measure} × 100, {len(self.rows)} rows, {len(self.pairs)} pairs, the best: {best}"
+        return f"{self.measure} × 100, {many(len(self.rows), 'row')}, {many(len(self.pairs), 'pair')}, the best: {best}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import pyarrow.compute as pc
 
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, many
 from airrep.evaluation.lds import telling_seeds
 from airrep.evaluation.statistics.labels import (
     REMEDY,
@@ -322,7 +322,9 @@ def silence(labels: LabelStatistics) -> Finding:
     level, number = level_of(share, 0.1, 0.3), f"{count:,} of {len(silent):,} ({share:.0%})"
     values = {"count": count, "share": share, "constant": constant, "tested": labels.seeds > 1}
     if labels.seeds < 2:
-        known = "No query's losses are constant" if not constant else f"{constant:,} queries' losses are constant"
+        known = "No query's losses are constant"
+        if constant:
+            known = f"The losses of {many(constant, 'query', 'queries')} are constant"
         verdict = f"{known}; only a second seed shows whether the others vary by more than chance."
         return find(name, worst(level, "unknown"), f"at least {number}", verdict, values)
     verdicts = {

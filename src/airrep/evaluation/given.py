@@ -11,7 +11,7 @@ import numpy as np
 
 from airrep.arrays import Mask, Rows
 from airrep.corpus.fields import field_values
-from airrep.errors import ConfigError, DataError, need
+from airrep.errors import ConfigError, DataError, many, need
 from airrep.evaluation.result import Cost, Evaluation
 from airrep.index.index import Index, open_index
 from airrep.labels.labels import LabelledInstance, distinct
@@ -41,7 +41,8 @@ def named_indexes(
     chosen = [names] if isinstance(names, str) else list(names)
     if len(chosen) != len(found):
         raise ConfigError(
-            f"{where}: there are {len(chosen)} names for {len(found)} indexes. Give one name for each index."
+            f"{where}: {many(len(chosen), 'name')} for {many(len(found), 'index', 'indexes')}. "
+            "Give one name for each index."
         )
     return [(name, index) for name, (_, index) in zip(chosen, found, strict=True)]
 

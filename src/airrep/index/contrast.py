@@ -15,7 +15,7 @@ from airrep.corpus.records import Reading
 from airrep.corpus.schemas.conversations import Pair
 from airrep.corpus.schemas.forms import PLAIN
 from airrep.corpus.schemas.trainers import Trainer
-from airrep.errors import ConfigError, near
+from airrep.errors import ConfigError, many, near
 from airrep.index.results.result import Provenance
 from airrep.index.why import Reasons, Scored, Why
 from airrep.scoring.asked import Asked
@@ -195,6 +195,8 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
     """Read better answers from a field of the queries, or use one text for all queries."""
     if any(better in example.metadata for example in asked):
         return [answered(example, _field(example, better)) for example in asked]
+    if not better.strip():
+        raise ConfigError("better is blank. Give the text of a better answer.")
     as_examples(better, "better")  # refuses the name of a file
     if len({example.prompt for example in asked}) > 1:
         shown = better if len(better) <= FIELD_PARTS else better[:FIELD_PARTS] + "…"
@@ -203,8 +205,6 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
             f"better: '{shown}' is not a field of the queries, and one text cannot answer queries with different "
             f"prompts. {near(better, fields, 'Give the name of a field, or a file of better answers.')}"
         )
-    if not better.strip():
-        raise ConfigError("better is blank. Give the text of a better answer.")
     return [answered(example, better) for example in asked]
 
 
@@ -224,8 +224,9 @@ def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Ex
         return match_better(asked, better)
     if len(better) != len(asked):
         raise ConfigError(
-            f"better: there are {len(better):,} better answers for {len(asked):,} answers. Give one better answer for "
-            "each answer, in the same order, or add prompts to the better answers, to match them by prompt."
+            f"better: {many(len(better), 'better answer')} for {many(len(asked), 'answer')} cannot be matched. "
+            "Give one better answer for each answer, in the same order, or add prompts to the better answers, to "
+            "match them by prompt."
         )
     pairs = zip(asked, better, strict=True)
     return [replace(answered(example, one.response), span=one.span) for example, one in pairs]

@@ -17,7 +17,7 @@ import numpy as np
 from airrep.arrays import whole_number
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
-from airrep.errors import ConfigError, DataError, TrainingError
+from airrep.errors import ConfigError, DataError, TrainingError, many
 from airrep.labels.farm import LabelData, LabelRun, LossSource, Outcomes, PlanLike, make_labels
 from airrep.labels.labels import Labels, shown_json
 from airrep.labels.ledger import QueryLosses
@@ -111,7 +111,9 @@ def read_one(path: Path, queries: Corpus) -> QueryLosses:
     found = _Losses(_numbered(queries), "this subset")
     for number, (where, row) in enumerate(json_rows(path)):
         if not isinstance(row, dict) and number >= len(queries):
-            raise DataError(f"{where}: is one loss too many for {len(queries)} queries. Write one loss per query.")
+            raise DataError(
+                f"{where}: is one loss too many for {many(len(queries), 'query', 'queries')}. Write one loss per query."
+            )
         found.put(row if isinstance(row, dict) else {"query": number, "loss": row}, where)
     return found.finished(path)
 

@@ -12,7 +12,7 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.table import id_codes
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 from airrep.labels.plan import KIND, PARTS, SamplingSettings, SubsetPlan, lack_little, open_plan, write_plan
 from airrep.runtime.seeding import stream
 from airrep.runtime.stage import Stage
@@ -213,8 +213,8 @@ def _drawn(
     if not len(rows) or (count or 0) > len(rows):
         where, name = named
         raise DataError(
-            f"{where}: only {len(rows):,} examples of the {name} data can be drawn, but {count or 1:,} are needed. "
-            f"Give more examples, or lower {name}_count."
+            f"{where}: only {many(len(rows), 'example')} of the {name} data can be drawn, but {count or 1:,} are "
+            f"needed. Give more examples, or lower {name}_count."
         )
     if count is None:
         return rows

@@ -99,7 +99,7 @@ class Adaptation:
             asked = self._asked(plan)
             learn, rest = split(usable, plan, self.seed)
             members = self._members(usable)
-            tell(f"running {2 * plan.held_out_subsets:,} fine-tunes, to weigh the methods and test the result")
+            tell(f"running {2 * plan.held_out_subsets:,} fine-tunes, to learn weights of the methods and test the sum")
             weigh, last = self._held_out(out, rest, asked, plan)
             check_disjoint([weigh], [last])
             change = moved([last])
@@ -201,7 +201,8 @@ class Adaptation:
         row, reason = min(refused.items())
         if len(refused) == len(corpus):
             raise ConfigError(f"{what}: the LM cannot read any of the {len(corpus):,} {what}. A reason: {reason}")
-        self.tell(f"{len(refused):,} {what} are left out; the first, '{corpus[row].id}': {reason}")
+        one = "example is" if what == "examples" else "query is"
+        self.tell(f"{many(len(refused), one, f'{what} are')} left out; the first, '{corpus[row].id}': {reason}")
         return corpus.without(refused)
 
     def _asked(self, plan: LearnPlan) -> Corpus | None:
@@ -313,7 +314,7 @@ class Adaptation:
         )
         took = plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)
         tunes = plan.subsets + 2 * plan.held_out_subsets
-        tell(hours_line(tunes, took, measured=f"on {MEASURED} examples; weighing and judging included"))
+        tell(hours_line(tunes, took, measured=f"on {MEASURED} examples; includes learning and testing"))
         pays = plan.pays_from(costs)
         if not plan.trains:
             tell("the budget is too short to train an encoder; only a weight for each method is learnt")
@@ -335,8 +336,8 @@ def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
     different = next((name for name in request if before.get(name) != request[name]), None)
     if different is not None:
         raise ArtifactError(
-            f"{path.parent}: holds results of `airrep adapt` with another {different}; they are not overwritten. "
-            "Give another --out."
+            f"{path.parent}: holds results that `airrep adapt` made with a different value of '{different}'; these "
+            "results are not overwritten. Give another --out."
         )
     return LearnPlan.of(stored["plan"], where=str(path))
 

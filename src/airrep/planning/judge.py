@@ -518,9 +518,10 @@ def verdict_of(evaluation: Evaluation, moved: Moved | None) -> tuple[Verdict, st
     """Return the verdict on the first row, and its sentence."""
     first, *others = evaluation.rows
     if moved is not None and moved.hardly:
-        return "not judged", f"Nothing can be judged on your data: {moved.sentence}, which is too little. {REMEDY}"
+        hardly = f"{moved.sentence}. So small a change cannot show how good the index is. {REMEDY}"
+        return "not judged", f"Nothing can be judged on your data: {hardly}"
     caution = caution_on(evaluation.distinct_queries)
-    few = f" ({evaluation.distinct_queries} queries: {caution})" if caution else ""
+    few = f" ({many(evaluation.distinct_queries, 'query', 'queries')}: {caution})" if caution else ""
     best = max((row for row in others if row.name != CHANCE), key=lambda row: row.value, default=None)
     verdict, told = _against(first, best)
     return verdict, f"On your data {told}.{few}"

@@ -278,7 +278,8 @@ class GroupResult(_OfQueries):
             ConfigError: there is no query of this number.
         """
         if not -len(self.queries) <= query < len(self.queries):
-            raise ConfigError(f"query {query}: does not exist. There are {len(self.queries)} queries, numbered from 0.")
+            held = many(len(self.queries), "query", "queries")
+            raise ConfigError(f"query {query}: does not exist. The result has {held}, numbered from 0.")
         order = np.argsort(-self.scores[query], kind="stable")
         return [(self.names[group], float(self.scores[query, group])) for group in order]
 
