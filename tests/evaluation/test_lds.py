@@ -211,7 +211,12 @@ def test_copies_of_a_text_are_matched_one_by_one(tmp_path):
     found = RowFinder(index, [instance]).subsets(instance)
     assert found.members(0).tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert found.members(1).tolist() == [2, 6]  # the first copy in the pool is the first in the index
+    later = dataclasses.replace(instance, subsets=Groups.from_lists({"later": [4], "both": [4, 0]}))
+    both = RowFinder(index, [later]).subsets(later)  # copies that are in no subset count too
+    assert [both.members(j).tolist() for j in range(2)] == [[6], [2, 6]]
     plain = build_index(train, tmp_path / "plain", HashAttributor())
+    alone = dataclasses.replace(instance, subsets=Groups.from_lists({"later": [4], "again": [4]}))
+    assert RowFinder(plain, [alone]).subsets(alone).members(0).tolist() == [2]  # which may lack the first copy
     with pytest.raises(DataError, match='lacks the example "e2" and 0 more .*instance a'):
         RowFinder(plain, [instance]).subsets(instance)
 

@@ -335,6 +335,20 @@ def test_comparing_stored_effects_gives_the_differences_of_the_evaluation(tmp_pa
     assert (pair.one, pair.difference, pair.p_value) == ("false", pytest.approx(gap.value), pytest.approx(gap.p_value))
 
 
+def test_a_seed_without_the_fine_tune_on_all_examples_is_left_out_and_the_ratio_is_that_of_the_others(tmp_path):
+    whole = world("a", 1, seeds=3)
+    holes = whole.by_seed.copy()
+    holes[1, :, 0] = np.nan
+    lacking = dataclasses.replace(whole, losses=mean_over_seeds(holes), by_seed=holes)
+    others = dataclasses.replace(whole, losses=mean_over_seeds(holes[::2]), by_seed=holes[::2])
+    index = index_of(tmp_path, whole)
+    found, fewer = (evaluate_loo([index], [one], resamples=20) for one in (lacking, others))
+    np.testing.assert_array_equal(found.matrices["losses/a"], fewer.matrices["losses/a"])
+    assert (found.facts["seeds"], found.facts["seeds_left_out"], fewer.facts["seeds_left_out"]) == ([2], [[1]], [[]])
+    assert found.facts["signal_to_noise"] == pytest.approx(signal_to_noise([holes[::2, :, 1:]]))
+    assert found.ceiling == fewer.ceiling
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_seeds_that_tell_nothing_tell_no_ceiling_and_no_ratio(tmp_path, begun):
     """A second one that was not begun, and some that change nothing beyond rounding."""

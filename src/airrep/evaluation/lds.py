@@ -44,9 +44,8 @@ class RowFinder:
     def __init__(self, index: Index, instances: Sequence[LabelledInstance]) -> None:
         self.index = index
         # Only members of subsets are scored, so an index may lack the rest of the train pool.
-        self._used = {id(instance): np.unique(instance.subsets.rows) for instance in instances}
-        self._texts = {id(one): one.train.content_hashes[self._used[id(one)]].tolist() for one in instances}
-        self._rows: dict[bytes, list[int]] = {text: [] for texts in self._texts.values() for text in texts}
+        used = [one.train.content_hashes[np.unique(one.subsets.rows)].tolist() for one in instances]
+        self._rows: dict[bytes, list[int]] = {text: [] for texts in used for text in texts}
         for shard in index.shards:
             for row, text in enumerate(shard.examples.content_hashes.tolist(), shard.start):
                 if index.live[row] and (rows := self._rows.get(text)) is not None:
@@ -58,16 +57,20 @@ class RowFinder:
         return group_scores(asked, self.subsets(instance), pool, examples=len(instance.train))
 
     def subsets(self, instance: LabelledInstance) -> Groups:
-        """Return the subsets as rows of the index; the n-th copy of a text is its n-th copy in the index.
+        """Return the subsets as rows of the index; the n-th copy of a text in the pool is its n-th copy in the index.
 
-        DataError: an example is not in the index, or was deleted.
+        If the index has fewer copies than the pool, only copies that are in a subset count. DataError: an example is
+        not in the index, or was deleted.
         """
-        used, rows = self._used[id(instance)], np.full(len(instance.train), -1, np.int64)
-        met: dict[bytes, int] = {}
-        for place, text in zip(used.tolist(), self._texts[id(instance)], strict=True):
-            copy, known = met.get(text, 0), self._rows[text]
-            rows[place] = known[copy] if copy < len(known) else -1
-            met[text] = copy + 1
+        used, rows = np.unique(instance.subsets.rows), np.full(len(instance.train), -1, np.int64)
+        copies: dict[bytes, list[int]] = {}
+        for place, text in enumerate(instance.train.content_hashes.tolist()):
+            if text in self._rows:
+                copies.setdefault(text, []).append(place)
+        for text, places in copies.items():
+            known = self._rows[text]
+            chosen = places if len(places) <= len(known) else np.intersect1d(places, used)[: len(known)]
+            rows[chosen] = known[: len(chosen)]
         missing = used[rows[used] < 0]
         if len(missing):
             raise DataError(

@@ -71,6 +71,9 @@ def _counts(evaluation: "Evaluation") -> str:
             f"{tuned}; not tuned, because they do not score groups with attention: {', '.join(kept)}" if tuned else none
         )
     names = printable(", ".join(facts["instances"]))
+    seeds = zip(facts["instances"], facts.get("seeds_left_out", ()), strict=False)
+    gaps = ", ".join(f"seed {number} of {name}" for name, numbers in seeds for number in numbers)
+    unpaired = f"; left out, because its fine-tune on all examples or all its removals are missing: {gaps}"
     lacking = facts.get(f"{kind}_left_out")
     without = f"; {kind} left out, because they have no losses: {lacking:,}" if lacking else ""
     gone = facts.get("losses_missing")
@@ -83,7 +86,9 @@ def _counts(evaluation: "Evaluation") -> str:
         else ""
     )
     scant = caution_on(evaluation.distinct_queries)
-    more = printable(without + holes + left_out + copies + tuned) + (f"; {scant}" if scant else "")
+    more = printable((unpaired if gaps else "") + without + holes + left_out + copies + tuned) + (
+        f"; {scant}" if scant else ""
+    )
     return f"{many(facts['queries'], 'query', 'queries')}{several} and {facts[kind]:,} {kind} of {names}{more}"
 
 
@@ -100,7 +105,10 @@ def _ceiling(evaluation: "Evaluation") -> str:
 
 def _noise(ratio: float | None) -> str:
     if ratio is None:
-        return "signal-to-noise ratio of the effects: unknown; it needs several seeds with different losses"
+        return (
+            "signal-to-noise ratio of the effects: unknown; at least two seeds with different losses must have all "
+            "losses of at least two removals"
+        )
     meaning = "variance between removals minus the part due to seeds, divided by that part; 0 = only chance"
     return f"signal-to-noise ratio of the effects: {ratio:.2f} ({meaning})"
 
