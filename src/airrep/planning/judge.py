@@ -165,8 +165,8 @@ def check_examples(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"judge: {many(examples, 'example is', 'examples are')} left to draw from, without the queries; "
-            f"at least {LEAST_EXAMPLES} are needed. Use an index of more examples."
+            f"judge: the index has {many(examples, 'example')} for fine-tunes, not counting the queries, but at least "
+            f"{LEAST_EXAMPLES} are needed. Use an index of more examples."
         )
 
 
@@ -518,7 +518,8 @@ def verdict_of(evaluation: Evaluation, moved: Moved | None) -> tuple[Verdict, st
     """Return the verdict on the first row, and its sentence."""
     first, *others = evaluation.rows
     if moved is not None and moved.hardly:
-        return "not judged", f"Nothing can be judged on your data: {moved.sentence}, which is too little. {REMEDY}"
+        hardly = f"{moved.sentence}. So small a change cannot show how good the index is. {REMEDY}"
+        return "not judged", f"Nothing can be judged on your data: {hardly}"
     caution = caution_on(evaluation.distinct_queries)
     few = f" ({many(evaluation.distinct_queries, 'query', 'queries')}: {caution})" if caution else ""
     best = max((row for row in others if row.name != CHANCE), key=lambda row: row.value, default=None)
