@@ -215,9 +215,9 @@ def test_the_limit_needs_few_products() -> None:
 
 def test_a_limit_that_is_no_minimum_is_refused() -> None:
     total = np.ones((1, 2))
-    with pytest.raises(DataError, match="order-inf: without one of the groups the loss has no minimum"):
+    with pytest.raises(DataError, match="order-inf .*: one of the groups .* no minimum"):
         newton_step(total, lambda vectors: vectors * np.array([1.0, 11.0]), 10)
-    with pytest.raises(DataError, match="order-inf: without one of the groups the loss has no minimum"):
+    with pytest.raises(DataError, match="order-inf .*: one of the groups .* no minimum"):
         newton_step(total, lambda vectors: vectors * 10.0, 10)
 
 
