@@ -79,8 +79,7 @@ Mask: TypeAlias = Bool[np.ndarray, " n"]
 
 def numbers_of(features: Features) -> np.ndarray:
     """Return the stored numbers of features as a flat array."""
-    numbers: np.ndarray = features.ravel() if isinstance(features, np.ndarray) else features.data
-    return numbers
+    return features.ravel() if isinstance(features, np.ndarray) else features.data
 
 
 def filled_rows(features: Features) -> np.ndarray:
@@ -99,14 +98,12 @@ def stack_rows(parts: Sequence[Features]) -> Features:
 
 def reaches(values: np.ndarray, threshold: float) -> Mask:
     """Return True for each value at or above a threshold, or below it by at most :data:`ALIKE` (rounding)."""
-    reached: Mask = values >= threshold - ALIKE
-    return reached
+    return values >= threshold - ALIKE
 
 
 def descending(values: np.ndarray) -> Rows:
     """Return positions of values, greatest first; values equal after rounding to :data:`ALIKE` keep their order."""
-    order: Rows = np.argsort(-np.round(values / ALIKE), kind="stable")
-    return order
+    return np.argsort(-np.round(values / ALIKE), kind="stable")
 
 
 @overload
@@ -117,8 +114,7 @@ def unit_rows(features: DenseFeatures | SparseFeatures) -> DenseFeatures | Spars
     """Scale rows to Euclidean length 1; rows of zeros stay zero."""
     if isinstance(features, np.ndarray):
         lengths = np.linalg.norm(features, axis=1, keepdims=True)
-        dense: DenseFeatures = np.divide(features, lengths, out=np.zeros_like(features), where=lengths > 0)
-        return dense
+        return np.divide(features, lengths, out=np.zeros_like(features), where=lengths > 0)
     lengths = np.sqrt(features.with_data(features.data**2).sum(axis=1))
     return features.scaled(np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0))
 
@@ -158,5 +154,4 @@ def map_array(path: Path, behind: int = 0) -> np.ndarray:
         return np.empty(shape, dtype)
     with pa.memory_map(str(path)) as mapped:  # closed at once: the buffer keeps the map but no descriptor
         content = np.frombuffer(memoryview(mapped.read_buffer()), np.uint8)
-    found: np.ndarray = content[begin:stop].view(dtype).reshape(shape, order="F" if fortran else "C")
-    return found
+    return content[begin:stop].view(dtype).reshape(shape, order="F" if fortran else "C")

@@ -245,8 +245,7 @@ def _by_column(rows: SparseRows, other: SparseRows, out: np.ndarray) -> np.ndarr
 def distinct(numbers: np.ndarray) -> np.ndarray:
     """Return the distinct numbers, ascending, without the import of ``numpy.ma`` that np.unique causes."""
     ordered = np.sort(numbers)
-    found: np.ndarray = ordered[_firsts(ordered)]
-    return found
+    return ordered[_firsts(ordered)]
 
 
 def _firsts(ordered: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Verdicts: right on what was taught and what was not, whatever the method, the order or the shards."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,7 +148,9 @@ def test_answers_that_were_left_out_are_named_where_nothing_taught_one(tmp_path:
     one = told(index, asked)[0]
     assert (one.kind, "30 earlier assistant turns" in one.text, "--turns all" in one.text) == ("nothing", True, True)
     assert "earlier" not in told(index, [Question("", "Thanks. And now?", "Pick 3 ripe plums.", "")])[0].text
-    assert "32 earlier assistant turns" in told(index.append(talks(30, 31)), asked)[0].text
+    said: Any = talks(31)[0]["messages"]
+    more = airrep.Corpus.from_records([*talks(30), {"prompt": said[:1], "completion": said[1:]}])
+    assert "32 earlier assistant turns" in told(index.append(more), asked)[0].text
     whole = airrep.build_index(
         airrep.Corpus.from_records(talks(*range(30)), turns="all"), tmp_path / "all", index.attributor
     )

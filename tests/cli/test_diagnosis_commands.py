@@ -42,7 +42,7 @@ def run(folder, capsys, monkeypatch):
 def test_diagnose_prints_findings_worst_first_with_anchors_and_ends_well_whatever_it_finds(run):
     status, out, err = run("evaluate", "--why", "--labels", "labels", *DATA)
     assert (status, err) == (0, "")
-    assert "6 queries, 12 subsets of 6, 2 seeds. Advice: docs/diagnosis.md." in out
+    assert "6 queries, 12 subsets of 6 examples, and 2 seeds. Advice on each finding: docs/diagnosis.md." in out
     assert "#reliability-of-the-labels" in out
     words = [word for line in out.splitlines() if (word := line.strip("│ ").split(" ")[0]) in ("bad", "look", "good")]
     assert words == sorted(words, key=["bad", "look", "good"].index)

@@ -229,7 +229,7 @@ def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0 have")
     _refused(
         run(*asked, "labels#0", "--tune", "moved/labels-copy"),
-        "labels-copy/0: is in both --labels (as labels/0)",
+        "labels-copy/0 (a sample of the data) are also in --labels (as labels/0)",
     )
     _refused(
         run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
@@ -260,7 +260,7 @@ def test_runs_are_compared_pair_by_pair(run):
     assert run("evaluate", "tfidf", "--labels", "labels#1", *LABELS, "--out", "elsewhere")[0] == 0
     _refused(
         run("compare", "in-sum", "elsewhere"),
-        "elsewhere: was evaluated on other queries, training data or labels than in-sum",
+        "elsewhere and in-sum cannot be compared",
     )
     _refused(run("compare", "in-sum"), "the runs have only one row")
     _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
@@ -359,7 +359,7 @@ def test_evaluate_refuses_other_data_and_other_indexes(run):
     run("index", "queries.jsonl", "--method", "tfidf", "--out", "small")
     _refused(run("evaluate", "small", "--labels", "labels#0", *LABELS), "small: lacks the example")
     _refused(run("evaluate", "tfidf", "--labels", "labels", "--data", "train.jsonl"), "other queries data")
-    _refused(run("evaluate", "tfidf", "--labels", "labels#7", *LABELS), "has no instance '7'")
+    _refused(run("evaluate", "tfidf", "--labels", "labels#7", *LABELS), "there is no instance (sample of the data) '7'")
 
 
 @pytest.mark.slow
@@ -375,7 +375,8 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
     _refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "Datamodels know only these")
     _refused(
-        run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"), "labels: these labels have 2 instances"
+        run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"),
+        "labels: these labels (measured losses) have 2 instances",
     )
     _refused(
         run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm"),

@@ -100,7 +100,7 @@ def test_answers_become_a_page(run: Run) -> None:
     assert run("top", "evil", "train.jsonl", "--out", "top").status == 0
     ran = run("report", "top", "mix", "--out", "both.html")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "cannot share a page with other answers" in ran.err
+    assert "results of top, group or what-if cannot share a page" in ran.err
 
 
 def test_clean_writes_lists(run: Run) -> None:
@@ -291,7 +291,7 @@ def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
 
 def test_examples_that_share_nothing_with_others_are_told(run: Run) -> None:
     Path("odd.jsonl").write_text('{"prompt": "zzz", "response": "yyy"}\n')
-    assert "the method finds nothing in 1 example." in run("append", "index", "odd.jsonl").err
+    assert "for 1 example, all features" in run("append", "index", "odd.jsonl").err
 
 
 def test_files_for_axolotl_are_replaced_where_asked(run: Run) -> None:
@@ -348,7 +348,7 @@ def test_only_conversations_that_were_written_are_told(run: Run) -> None:
 def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
     Path("other.jsonl").write_text('{"id": "e1", "prompt": "another", "response": "thing"}\n')
     for data, listed, said in (
-        ("other.jsonl", "train.jsonl", 'other.jsonl:1: the example "e1" has another prompt or response'),
+        ("other.jsonl", "train.jsonl", 'other.jsonl:1: the prompt or response of example "e1" differs'),
         ("train.jsonl", "queries.jsonl", "train.jsonl: lacks 4 of the 4 ids in queries.jsonl"),
         ("lost.jsonl", "train.jsonl", "lost.jsonl: no such file"),
         ("train.jsonl", "index", "index: is a directory that airrep wrote"),

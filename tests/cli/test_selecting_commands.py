@@ -90,7 +90,7 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
 
 def test_classify_refuses_in_one_line(run: Run) -> None:
     _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
-    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other texts or classes")
+    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index and ")
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "only 30")
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
@@ -121,7 +121,7 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
     for words in ("words", "random", "full", "none", "over tasks", "colours", "numbers", "towns"):
         assert words in out, words
     assert "For each of 3 tasks (field label), 3 of 30 training examples were selected to suit other queries." in out
-    assert "The LM lm was fine-tuned on the examples" in out
+    assert "the LM lm was fine-tuned on the training examples" in out
     assert "selected: written" in err
     assert not Path("selected.partial").exists()
     before = tree(Path("selected"))

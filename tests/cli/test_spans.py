@@ -38,7 +38,7 @@ def asked(out: str) -> dict[str, Any]:
 
 def test_marks_characters_and_a_field_ask_the_same(index: str, run: Run, tmp_path: Path) -> None:
     marked = run("top", index, *ASK, PLAIN.replace("108", "[[108]]").replace("[[1]]", r"\[[1]]"), "--json")
-    assert "you ask about the span '108' (23:26)" in marked.err
+    assert "only the marked part '108' (23:26)" in marked.err
     typed = run("top", index, *ASK, PLAIN, "--span", "23:26", "--json")
     assert typed.err.count("span") == 0
     path = tmp_path / "some.jsonl"

@@ -254,6 +254,8 @@ def test_takes_rows_in_the_given_order(rows: list[int], count: int, cuts: list[i
 def test_refuses_rows_that_cannot_be_taken() -> None:
     with pytest.raises(IndexError, match="row 3 does not exist: the corpus has 3 examples"):
         make(3).take([0, 3])
+    with pytest.raises(IndexError, match="the corpus has 1 example$"):
+        make(1).take([1])
     with pytest.raises(IndexError, match="row -1 does not exist"):
         make(3).take([-1])
     with pytest.raises(DataError, match="rows: a row number occurs twice"):

@@ -55,12 +55,12 @@ def test_a_written_list_is_read_and_its_texts_are_compared() -> None:
     listed = written([{**corpus[n].to_dict(), "selected_by": {"rank": n}} for n in (1, 0)], "listed.jsonl")
     assert list(take_records(data, listed)) == RECORDS[:2]
     with pytest.raises(
-        DataError, match=r'^data\.jsonl:1: the example "a" has another prompt or response here than in other'
+        DataError, match=r'^data\.jsonl:1: the prompt or response of example "a" differs from that in other'
     ):
         list(take_records(data, other))
     decided = [{"id": "a", "row": 0, "decision": "drop"}, {"id": "5", "row": 1, "decision": "keep"}]
     assert list(take_records(data, written(decided, "decided.jsonl"))) == RECORDS[1:2]
-    with pytest.raises(DataError, match=r'^data\.jsonl:1: the example "a" has another prompt or response'):
+    with pytest.raises(DataError, match=r'^data\.jsonl:1: the prompt or response of example "a" differs'):
         list(take_records(data, other, skip_invalid=True))
     ids_alone = written([{"id": 5}, {"id": "a"}], "ids.jsonl")
     assert list(take_records(data, ids_alone)) == RECORDS[:2]

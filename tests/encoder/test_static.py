@@ -358,9 +358,9 @@ def of_model2vec(**tensors: np.ndarray) -> Callable[[Path], object]:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "rows too few": (
         rewrite(lambda t: {"embedding.weight": t["embedding.weight"][:-3]}),
-        r"another tokenizer than its own \(it has token number 33, and there are vectors for 31 tokens",
+        r"do not fit its tokenizer \(which has token number 33, but there are vectors for 31 tokens",
     ),
-    "another tokenizer": (other_tokenizer, "its vectors were made for another tokenizer than its own"),
+    "another tokenizer": (other_tokenizer, "its word vectors do not fit its tokenizer"),
     "NaN": (with_row(np.nan), "its matrix has values that are not finite"),
     "infinite": (with_row(-np.inf), "its matrix has values that are not finite"),
     "whole numbers": (rewrite(lambda t: {"embedding.weight": matrix().astype(np.int8)}), "has type int8"),

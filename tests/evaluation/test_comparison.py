@@ -48,6 +48,8 @@ def test_a_ratio_knows_what_its_values_share():
     found = compare_evaluations([("x", dataclasses.replace(run, rows=rows))], resamples=60)
     (pair,), (good, middling) = found.pairs, found.rows
     half = (pair.interval[1] - pair.interval[0]) / 2
+    assert f"{len(run.queries)} queries, 2 rows, the best" in run.summary()
+    assert "2 rows, 1 pair, the best" in found.summary()
     assert (pair.ratio, pair.ratio_interval) == paired_ratio((good.value, 0.1), (middling.value, 0.1), half)
     assert compare_evaluations([("x", run)], resamples=60).pairs[0].ratio is None  # the second may be 0
 
@@ -127,7 +129,7 @@ def test_runs_that_cannot_be_paired_are_refused():
     with pytest.raises(DataError, match="^y: measures loo, but x measures lds"):
         compare_evaluations([("x", one), ("y", evaluation(WORLDS, ["bad"], "loo"))])
     elsewhere = dataclasses.replace(other, subject="elsewhere")
-    with pytest.raises(DataError, match=r"^y: was evaluated on other .* than x \(fingerprint elsewhere, not same\)"):
+    with pytest.raises(DataError, match=r"^y and x cannot be compared: .* \(fingerprints elsewhere and same\)"):
         compare_evaluations([("x", one), ("y", elsewhere)])
     with pytest.raises(ArtifactError, match="^y: lacks the matrix 0/1"):
         compare_evaluations([("x", one), ("y", dataclasses.replace(other, matrices={}))])

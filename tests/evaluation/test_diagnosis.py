@@ -113,9 +113,9 @@ def test_seeds_that_give_the_same_losses_tell_no_ceiling() -> None:
 def test_an_instance_is_never_looked_at_twice() -> None:
     one = instance()
     copy = dataclasses.replace(one, name="copy/0")
-    with pytest.raises(ConfigError, match="^instances 0 and copy/0 have the same examples, subsets and losses"):
+    with pytest.raises(ConfigError, match="^instances .* 0 and copy/0 have the same examples, subsets and losses"):
         diagnose([one, copy])
-    with pytest.raises(ConfigError, match="^instances 0 and 0 have the same"):
+    with pytest.raises(ConfigError, match="^instances .* 0 and 0 have the same"):
         diagnosis_request([one, one], [], None, 1.0)
 
 
@@ -137,8 +137,11 @@ def test_queries_that_subsets_do_nothing_to_are_counted() -> None:
     found = findings(dataclasses.replace(plain, losses=by_seed.mean(axis=0), by_seed=by_seed))
     silent = found["queries-without-signal"]
     assert (silent.values["count"], silent.values["constant"], silent.level) == (8, 2, "bad")
-    one_seed = dataclasses.replace(plain, losses=by_seed[0], by_seed=None)
-    assert findings(one_seed)["queries-without-signal"].number.startswith("at least 2 of 24")
+    for count, told in ((1, "The losses of 1 query are"), (2, "The losses of 2 queries are")):
+        losses = np.where(np.arange(Q) < 8 - count, plain.losses.T, by_seed[0].T).T
+        alone = findings(dataclasses.replace(plain, losses=losses, by_seed=None))["queries-without-signal"]
+        assert alone.number.startswith(f"at least {count} of 24")
+        assert alone.verdict.startswith(told)
 
 
 def test_labels_that_do_not_vary_at_all_are_diagnosed_too() -> None:

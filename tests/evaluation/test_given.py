@@ -84,7 +84,7 @@ def test_what_is_no_instance_is_refused(index: airrep.Index) -> None:
         airrep.evaluate_lds(index, ONE, tune=["a"])
     with pytest.raises(ConfigError, match=f"^diagnose: instances is a Labels{INSTANCES}"):
         diagnose(Labels())
-    with pytest.raises(ConfigError, match=r"^evaluate: there are 1 names for 2 indexes"):
+    with pytest.raises(ConfigError, match=r"^evaluate: 1 name for 2 indexes"):
         airrep.evaluate_lds([index, index], [ONE], names=["a"])
 
 

@@ -171,7 +171,7 @@ def test_better_answers_come_as_text_field_list_or_examples(index: airrep.Index)
         ("good", "not a field"),
         (["one", "two"], "2 better answers for 5"),
         ([Example("question q 0", "x")], "q1"),
-        ([""], "1 better answers"),
+        (["x"], "1 better answer for 5"),
         ("year", "q0"),
         ([], "better"),
     ],

@@ -44,7 +44,7 @@ def ask_all(path: Path) -> None:
 def test_a_manifest_with_another_kind_of_value_is_refused(index: airrep.Index, name: str, value: object) -> None:
     manifest = {**read_manifest(index.path), name: value}
     write_manifest(index.path, manifest.pop("kind"), manifest)
-    with pytest.raises(ArtifactError, match=r"manifest\.json: is not as airrep writes it"):
+    with pytest.raises(ArtifactError, match=r"manifest\.json: does not have the form"):
         airrep.Index(index.path)
 
 

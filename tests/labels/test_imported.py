@@ -144,14 +144,14 @@ def test_lms_of_one_short_name_are_two(tmp_path: Path, plan: SubsetPlan, monkeyp
     for number in (4, 6):  # as labels that were made before have it
         old = json_digest({"kind": "LM of another trainer", "name": shown[number]})
         assert prints[number] == old
-    with pytest.raises(ArtifactError, match="another LM"):
+    with pytest.raises(ArtifactError, match="labels-1: .* accept all: --set mixed=true"):
         label_lineage([str(tmp_path / "labels-0")], [str(tmp_path / "labels-1")])
 
 
 BAD = [
     (
         [{"subset": "2-0", "query": 0, "loss": 1}],
-        'there is no subset "2-0". Write INSTANCE-SUBSET, two numbers from 0-0 to 1-4',
+        'there is no subset "2-0". Write the numbers of an instance (sample of the data)',
     ),
     ([{"subset": "0-05", "query": 0, "loss": 1}], "there is no subset"),
     ([{"subset": "0-٣", "query": 0, "loss": 1}], "there is no subset"),

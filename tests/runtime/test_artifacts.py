@@ -91,7 +91,7 @@ def test_failure_leaves_no_finished_looking_artifact(tmp_path: Path) -> None:
     ("damage", "message"),
     [
         (lambda path: path.unlink(), r"has no manifest\.json"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-10]), "is not JSON, so it was altered"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-10]), "is not valid JSON"),
         (lambda path: path.write_bytes(path.read_bytes().replace(b"a test", b"a tent")), "was altered after"),
         (lambda path: path.write_text("[]"), "is not a manifest of airrep"),
         (lambda path: path.write_text('{"format": 99}'), "was written by a newer airrep .in format 99"),

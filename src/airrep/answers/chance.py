@@ -118,16 +118,14 @@ def _own_scores(index: Index, question: Question, asked: Asked) -> np.ndarray:
     copies = asked.over(InMemory.of(attributor, answers), attributor.name)
     own = np.concatenate([scores for _, scores in stream_scores(copies)], axis=1)
     every = np.arange(len(own))
-    scores: np.ndarray = own[every, every % len(answers)]
-    return scores
+    return own[every, every % len(answers)]
 
 
 def _share(scores: np.ndarray, mean: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Return (score − mean) / (own − mean), *own* being a copy's score; 0 where a copy scores no more than the mean."""
     width = own - mean
     apart = width > 1e-9 * (np.abs(own) + np.abs(mean))
-    shares: np.ndarray = np.divide(scores - mean, width, out=np.zeros_like(scores), where=apart)
-    return shares
+    return np.divide(scores - mean, width, out=np.zeros_like(scores), where=apart)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from airrep.attributors.base import OnProgress, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.views import View, seen
-from airrep.errors import ConfigError, near
+from airrep.errors import ConfigError, many, near
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import FIELDS, Record, fields_of
@@ -284,11 +284,11 @@ class _Looking:
         outlier = kind == "outlier"
         least = 2 + (self._settings.outlier_neighbours if outlier else self._settings.neighbours)
         if len(self._rows) < least:
-            return f"there are only {len(self._rows)} examples; at least {least} are needed"
+            return f"there are only {many(len(self._rows), 'example')}; at least {least} are needed"
         if kind == "label" and len(set(self._labels) - {None}) < 2:
             return f"the field '{self._label}' has fewer than two values"
         known = len(self._known(kind))
-        told = f"the encoder knows the words of only {known} examples; at least {least} are needed"
+        told = f"the encoder knows the words of only {many(known, 'example')}; at least {least} are needed"
         return told if known < least else ""
 
     def look(self, kind: Kind) -> list[ExampleFinding]:
@@ -403,5 +403,4 @@ class _Looking:
 def _above(values: np.ndarray, threshold: float) -> list[int]:
     """Return places of values at or above a threshold, up to rounding, the greatest first; ties by place."""
     order = descending(values)
-    places: list[int] = order[reaches(values[order], threshold)].tolist()
-    return places
+    return order[reaches(values[order], threshold)].tolist()

@@ -189,7 +189,7 @@ def _coded(index: Index, keep: Mask, by: str) -> tuple[list[str], np.ndarray]:
     names = sorted({name for name in named if name is not None})
     if len(names) < 2:
         raise ConfigError(
-            f"mix: the field '{by}' has {len(names)} values; at least two are needed. Name another field."
+            f"mix: the field '{by}' has {many(len(names), 'value')}; at least two are needed. Name another field."
         )
     number: dict[str | None, int] = {name: code for code, name in enumerate(names)}
     codes = np.full(index.rows, -1)
@@ -211,8 +211,7 @@ def _shares(asked: Asked, codes: np.ndarray, sources: int, count: int) -> np.nda
         above += (members @ ((scores > least) & ~equal).T.astype(np.float64)).T
         tied += (members @ equal.T.astype(np.float64)).T
     left = count - above.sum(axis=1, keepdims=True)
-    shares: np.ndarray = (above + left * tied / tied.sum(axis=1, keepdims=True)) / count
-    return shares
+    return (above + left * tied / tied.sum(axis=1, keepdims=True)) / count
 
 
 def _weights(names: list[str], sizes: np.ndarray, shares: np.ndarray, seed: int) -> tuple[SourceWeight, ...]:

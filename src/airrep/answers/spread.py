@@ -27,8 +27,7 @@ class Spread:
         """Express scores ``(q, b)`` in deviations from their query's mean; 0 for a query whose scores are all equal."""
         apart = self.deviation[:, None] > 0
         centred = scores - self.mean[:, None]
-        effects: np.ndarray = np.divide(centred, self.deviation[:, None], out=np.zeros_like(centred), where=apart)
-        return effects
+        return np.divide(centred, self.deviation[:, None], out=np.zeros_like(centred), where=apart)
 
     def of_one(self, score: float, query: int = 0) -> float:
         """Express one score of a query in deviations from its mean."""
@@ -50,8 +49,7 @@ def spread_of(asked: Asked, keep: Mask | None = None) -> Spread:
 
 def harms(scores: np.ndarray, spread: Spread) -> Mask:
     """Return whether each score ``(q, b)`` is below 0, and at most -2 deviations from the mean, up to rounding."""
-    found: Mask = (scores < -ALIKE * spread.deviation[:, None]) & reaches(-spread.effects(scores), -WORSE)
-    return found
+    return (scores < -ALIKE * spread.deviation[:, None]) & reaches(-spread.effects(scores), -WORSE)
 
 
 class Moments:

@@ -13,7 +13,7 @@ from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import given_or_typed
 from airrep.corpus.records import Reading
-from airrep.corpus.schemas.forms import LAST
+from airrep.corpus.schemas.forms import EARLIER
 from airrep.errors import ConfigError
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
@@ -129,7 +129,7 @@ def _verdict(found: Nearest, place: int, chance: float, read: Reading, *, contra
     share, tenth, deviations, row, alike = (column[place].item() for column in columns)
     kind = kind_of(chance)
     text = _words(kind, chance, share, tenth if alike >= MANY and kind != "nothing" else None, alike, contrast)
-    if kind != "stands out" and LAST in "".join(read.forms):  # an answer that was left out may have taught it
+    if kind != "stands out" and EARLIER in "".join(read.forms):  # an answer that was left out may have taught it
         count = f"{read.earlier_turns:,} earlier" if read.earlier_turns else "Earlier"
         told = "turns of the data are not examples here. To add them"
         if read.earlier_turns == 1:

@@ -64,7 +64,7 @@ class TrainedGroups:
     def caution(self, sizes: Sequence[int], pool: str) -> str:
         """Return a warning if groups of these *sizes*, pooled by *pool*, differ from these; empty otherwise."""
         if pool != self.pool:
-            return f"The encoder was trained for {self.pool} pooling, not {pool}."
+            return f"The encoder was trained for groups scored with --pool {self.pool}, not {pool}."
         if not sizes or (self.smallest <= TOLERANCE * min(sizes) and max(sizes) <= TOLERANCE * self.largest):
             return ""
         return (
@@ -142,7 +142,10 @@ class Attributor(ABC):
                 "signed-attention."
             )
         if pooling.kind == "ngram-lm" and self.pool != "ngram-lm":
-            raise ConfigError(f"pool 'ngram-lm': needs counts of n-grams, but {self.name} has none. Use method ngram.")
+            raise ConfigError(
+                f"pool 'ngram-lm' (a way to score a group): needs counts of n-grams, but {self.name} has none. Use "
+                "method ngram."
+            )
         return pooling
 
     @property
@@ -218,8 +221,7 @@ class Attributor(ABC):
     def times(self, features: Features, factors: Float64[np.ndarray, " rows"]) -> Features:
         """Multiply each row of features by its factor."""
         if isinstance(features, np.ndarray):
-            found: np.ndarray = features * factors.astype(features.dtype)[:, None]
-            return found
+            return features * factors.astype(features.dtype)[:, None]
         return features.scaled(factors)
 
     def _of_sides(

@@ -73,14 +73,12 @@ class WordScores:
     @property
     def of_query(self) -> list[float]:
         """The part of the score that each word of the query has."""
-        found: list[float] = self.matrix.sum(axis=1)[:-1].tolist()
-        return found
+        return self.matrix.sum(axis=1)[:-1].tolist()
 
     @property
     def of_example(self) -> list[float]:
         """The part of the score that each word of the training example has."""
-        found: list[float] = self.matrix.sum(axis=0)[:-1].tolist()
-        return found
+        return self.matrix.sum(axis=0)[:-1].tolist()
 
     def pairs(self, most: int) -> list[tuple[Span, Span, float]]:
         """Return the *most* pairs with the largest parts by size: query's word, example's word, part of the score."""
@@ -164,8 +162,7 @@ class TextWords:
 
 def by_words(products: TokenProducts, query: TextWords, example: TextWords) -> Float64[np.ndarray, "q t"]:
     """Add a score of token pairs up over pairs of words, as in :attr:`WordScores.scores`."""
-    found: np.ndarray = query.shares(products.query).T @ products.scores @ example.shares(products.example)
-    return found
+    return query.shares(products.query).T @ products.scores @ example.shares(products.example)
 
 
 def by_shared(

@@ -281,8 +281,7 @@ def _close(one: Features, other: Features) -> bool:
 
 def _difference(one: Any, other: Any) -> Features:
     """Subtract features of the same kind."""
-    difference: Features = one - other
-    return difference
+    return one - other
 
 
 def _greatest(features: Features) -> float:

@@ -56,8 +56,9 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         manifest = self._manifest
         missing, seen = manifest["never_drawn"], manifest["train"]["examples"]
         fitted = (
-            f"The weights were fitted to the labels of instance {manifest['instance']}, so an LDS on these labels says "
-            f"nothing. On subsets left out of the fit, the LDS is {100 * manifest['report']['lds']:+.1f} (× 100)."
+            f"The weights were fitted to the measured losses of instance {manifest['instance']} (sample of the data), "
+            "so an LDS on these losses says nothing. On subsets left out of the fit, the LDS is "
+            f"{100 * manifest['report']['lds']:+.1f} (× 100)."
         )
         absent = (
             f" {missing:,} of {seen:,} training examples were in no subset, so their weight is 0." if missing else ""
@@ -103,8 +104,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         rows = self._places(examples, self._train, "training example", "train.jsonl")
         if on_rows is not None:
             on_rows(len(examples))
-        weights: DenseFeatures = np.ldexp(np.array(self._weights[rows], np.float32), self._shift)
-        return weights
+        return np.ldexp(np.array(self._weights[rows], np.float32), self._shift)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """1 over the power of two in each query's own column, ``(rows, q)``.
@@ -145,7 +145,9 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         try:
             found: np.ndarray = np.load(self._folder / name, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise ArtifactError(f"{self._folder / name}: cannot be read: it was altered. Restore it.") from error
+            raise ArtifactError(
+                f"{self._folder / name}: cannot be read as an array ({type(error).__name__}). Restore it from a copy."
+            ) from error
         return found
 
 

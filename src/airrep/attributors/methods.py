@@ -115,8 +115,7 @@ class Method:
             return self.installed.make(settings)
         need(f"method {self.name}", "lm", *self.modules)
         module, _, attribute = self.place.partition(":")
-        attributor: Attributor = getattr(import_module(module), attribute)(settings)
-        return attributor
+        return getattr(import_module(module), attribute)(settings)
 
 
 _PLACES = {

@@ -17,7 +17,7 @@ from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import PrecomputedSettings
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.corpus.records import content_hash
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 from airrep.runtime.artifacts import canonical_json, file_digest, json_digest
 from airrep.scoring.pooling import Pool
 
@@ -82,8 +82,8 @@ class FeatureFile:
         """
         if self.rows != len(corpus):
             raise DataError(
-                f"{self.path}: has {self.rows:,} rows, but the {where} has {len(corpus):,} examples. There must be one "
-                "row for each example, in order. Give the data that the features were made from."
+                f"{self.path}: has {many(self.rows, 'row')}, but the {where} has {many(len(corpus), 'example')}. "
+                "There must be one row for each example, in order. Give the data that the features were made from."
             )
         return np.arange(self.rows)
 
@@ -92,8 +92,7 @@ def _read(path: Path) -> np.ndarray:
     """Read the array of a file; ``.npy`` is mapped from the disk."""
     try:
         if path.suffix == ".npy":
-            array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-            return array
+            return np.load(path, mmap_mode="r", allow_pickle=False)
         (array,) = load_file(path).values()
     except (OSError, ValueError, EOFError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
@@ -229,7 +228,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         """The training features (DataError: the file is missing, or changed since :meth:`fit`)."""
         file = FeatureFile(Path(self._settings.train))
         if self._learnt is not None and file.fingerprint != self._learnt["train"]:
-            raise DataError(f"{file.path}: holds other features than the index was built from. Restore the file.")
+            raise DataError(f"{file.path}: was changed after the index was built from it. Restore the file.")
         return file
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
@@ -282,8 +281,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
 
 def _load(path: Path) -> np.ndarray:
-    array: np.ndarray = np.load(path, allow_pickle=False)
-    return array
+    return np.load(path, allow_pickle=False)
 
 
 def _shift(largest: float) -> int:

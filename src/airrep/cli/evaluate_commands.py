@@ -151,8 +151,8 @@ DataOption = Annotated[
 ]
 LabelsOption = Annotated[
     list[str] | None,
-    f"Measured losses to judge by; may be repeated. {options.CHOICE_HELP} Or a folder of the Hub dataset "
-    "sunweiwei/airrep-test.",
+    f"Measured losses to compare the scores with; may be repeated. {options.CHOICE_HELP} Or a folder of the Hub "
+    "dataset sunweiwei/airrep-test.",
 ]
 SettingsOption = Annotated[
     Mapping[str, Any],
@@ -193,14 +193,20 @@ class ByLabels:
     pool: options.PoolOption = None
     tune: Annotated[
         list[str] | None,
-        "Labels other than --labels, on which airrep tunes a softmax temperature. With --pool attention or "
-        "signed-attention, the temperature sets how unequally the examples of a group count.",
+        "Labels (measured losses) that --labels does not contain: airrep tunes a softmax temperature on them. With "
+        "--pool attention or signed-attention, the temperature sets how unequally the examples of a group count.",
     ] = None
-    why: Annotated[bool, "Explain an LDS that is low: check the labels, and each INDEX that you name."] = False
+    why: Annotated[
+        bool,
+        "Explain a low LDS (rank correlation with measured losses): check --labels and each INDEX.",
+    ] = False
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
     what_if: Annotated[
         bool,
-        Setting("For labels of `airrep sample --removals`: predict each removal's effect as `airrep what-if` does."),
+        Setting(
+            "For labels (measured losses) of `airrep sample --removals`: predict each removal's effect as `airrep "
+            "what-if` does."
+        ),
     ] = False
 
 
@@ -230,15 +236,16 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of the queries that names the training examples that taught the answer. The field holds their ids. If "
-        "the training examples have a field of this name too, equal values link queries to examples.",
+        "Field of each query that holds the ids of the training examples that taught its answer. If training examples "
+        "have this field too, it need not hold ids: examples with the query's value taught the answer.",
     ] = None
     selecting: Annotated[
         str | None,
         Setting("Other queries of the same tasks, used to select examples. The test queries then stay unseen."),
     ] = None
     vote: Annotated[
-        list[int] | None, Setting("Also predict by majority vote of the top K examples. Default: 10.", 1)
+        list[int] | None,
+        Setting("Also predict each query's class by majority vote of the top K examples. Default: 10.", 1),
     ] = None
     skip_unlabelled: Annotated[bool, Setting("Leave out queries without a class; the output counts them.")] = False
     retries: options.RetriesOption = 2
@@ -253,7 +260,10 @@ class ByQueries:
         return "queries" if self.lm is None else "queries and an --lm"
 
 
-PARTIAL_HELP = "With --labels: accept unfinished labels. With --count: finish without the fine-tunes that failed."
+PARTIAL_HELP = (
+    "With --labels: accept labels (measured losses) although some fine-tunes are missing. With --count: finish without "
+    "the fine-tunes that failed."
+)
 
 
 @app.command("evaluate")
@@ -271,27 +281,26 @@ def evaluate_command(
 ) -> None:
     """Measure how good indexes are: by real fine-tunes, or by how often top examples have the class of the query.
 
-    --labels: how well does each index rank the subsets that `airrep label` fine-tuned on? The value is the LDS, the
-    rank correlation of predicted with measured losses. The index must contain all examples that the labels were made
-    from.
+    With --labels, the value is the LDS: the rank correlation of predicted with measured losses, over the subsets that
+    `airrep label` fine-tuned on. The index must contain all examples that the labels were made from.
 
-    For labels of `airrep sample --removals`, the value is the rank correlation of the scores with the effects of
-    leaving examples out. Labels with two or more seeds also give the noise ceiling: the value that a perfect predictor
-    would reach. --why checks the labels and the scores, to say why the rank correlation is low (docs/diagnosis.md).
+    With labels made from `airrep sample --removals`, the value is the rank correlation of the scores with the measured
+    effects of leaving examples out. Labels with two or more seeds also give the noise ceiling: the rank correlation
+    that perfect scores would reach. --why explains why a rank correlation is low (docs/diagnosis.md).
 
-    --queries: how often does the top training example have the same label as the query (or the same value of the field
-    --by)? Copies of the query itself do not count. All indexes must hold the same data.
+    With --queries, the value is how often the top training example has the same label as the query (or the same value
+    of the field --by). Copies of the query itself do not count. All indexes must hold the same data.
 
-    --queries --lm --count: select examples for each task, fine-tune the LM on them, and score its answers (unigram F1).
-    --training reads the settings of the fine-tuning from your trainer's folder or config file. With --out, run the same
-    command again after an interruption to go on.
+    With --queries, --lm and --count, airrep selects examples for each task, fine-tunes the LM on them, and scores the
+    LM's answers (unigram F1). --training reads the settings of the fine-tuning from your trainer's folder or config
+    file. With --out, run the same command again after an interruption to go on.
 
-    --queries --lm --remove: fine-tune the LM without the top examples of each query. The value is how much the query's
-    loss rises, compared with leaving out random examples.
+    With --queries, --lm and --remove, airrep fine-tunes the LM without the top examples of each query. The value is how
+    much the query's loss rises, compared with leaving out random examples.
 
-    --queries --rows: does the index rank first those examples that taught a fact? The values are mean reciprocal rank
-    and recall. With --lm and --count, airrep also trains the LM for one step on each top example, and measures how much
-    the answer's probability rises.
+    With --queries and --rows, airrep tests whether the index ranks first the examples that taught a fact. The values
+    are mean reciprocal rank and recall. With --lm and --count, airrep also trains the LM for one step on each top
+    example, and measures how much the answer's probability rises.
     """
     gone = instead_of(COMMANDS, f"evaluate {(indexes or [''])[0]}")
     if gone is not None and not Path((indexes or [""])[0]).exists():
@@ -332,7 +341,8 @@ def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
         "--rows with --lm needs --count, the number of top examples to train on. Add --count.": (
             asked.rows is not None and asked.remove is None and asked.lm is not None and asked.count is None
         ),
-        "--why needs --labels and --data, to explain their LDS. Add them.": by_labels.why and not by_labels.labels,
+        "--why explains a low LDS (rank correlation of predicted with measured losses), so it needs --labels and "
+        "--data. Add them.": by_labels.why and not by_labels.labels,
     }
     lacking = next((text for text, holds in needs.items() if holds), None)
     if lacking is not None:
@@ -438,8 +448,9 @@ def _by_labels(
     if not asked.labels:
         index = parse_named(indexes[0])[1] if indexes else "INDEX"
         raise ConfigError(
-            "evaluate: needs --labels or --queries. `airrep sample DATA --out SUBSETS` and `airrep label` make labels; "
-            f"`airrep prove {index} QUERIES --lm MODEL --budget 30m` makes them and evaluates in one step."
+            "evaluate: needs --labels or --queries. `airrep sample DATA --out SUBSETS` and `airrep label` make "
+            f"labels (measured losses); `airrep prove {index} QUERIES --lm MODEL --budget 30m` makes them and "
+            "evaluates in one step."
         )
     opened, tune = open_named(indexes, settings), asked.tune or []
     corpora = [reading.read(path) for path in asked.data or ()]
@@ -456,7 +467,10 @@ def _by_labels(
         return
     kind = _study(asked.labels, judged, what_if=asked.what_if)
     if tune and kind.measure == "loo":
-        raise ConfigError("evaluate: --tune has no effect on labels of `airrep sample --removals`. Leave --tune out.")
+        raise ConfigError(
+            "evaluate: --tune has no effect on labels (measured losses) made from `airrep sample --removals`. "
+            "Remove --tune."
+        )
     study = kind(opened, judged, *pool, tune=tuned, resamples=asked.resamples)
     judging.deliver(study.request, study.run, print_correlations)
 
@@ -503,7 +517,7 @@ def compare_command(
         list[Path], typer.Argument(metavar="RUN...", help="Directories that `airrep evaluate ... --out` wrote.")
     ],
     to: Annotated[
-        str | None, "Compare each index only with the index of this name (its row in the evaluation)."
+        str | None, "Name of an index in the evaluations. Every other index is compared only with this index."
     ] = None,
     resamples: Annotated[
         int | None,
@@ -512,10 +526,10 @@ def compare_command(
     *,
     delivery: Annotated[options.OutputOptions, {"run": "Also write the comparison here."}],
 ) -> None:
-    """Test whether the rows (indexes) of evaluations differ, pair by pair, on the same queries and subsets.
+    """Test, for each pair of indexes in evaluations, whether their values differ on the same queries and subsets.
 
-    All runs must have the same measure, queries and labels. p-values are two-sided. Adjusted p-values (Holm) account
-    for the number of pairs.
+    All runs must have the same measure, queries and measured losses. p-values are two-sided. Adjusted p-values (Holm)
+    account for the number of pairs.
     """
     from airrep.cli.show.evaluations import print_comparison
     from airrep.evaluation.comparison import Comparison, compare_evaluations, comparison_request

@@ -59,8 +59,10 @@ PoolOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ReplaceOption = Annotated[bool, "Replace output that exists already."]
-PartialOption = Annotated[bool, "Accept unfinished labels."]
-MixedOption = Annotated[bool, Setting("Accept labels made with different LMs, fine-tuning settings or precisions.")]
+PartialOption = Annotated[bool, "Accept labels (measured losses) although some fine-tunes are missing."]
+MixedOption = Annotated[
+    bool, Setting("Accept labels (measured losses) made with different LMs, fine-tuning settings or precisions.")
+]
 EncoderOption = Annotated[str | None, "Sentence encoder: 'default', a folder or a Hub id."]
 SetOption = Annotated[Mapping[str, Any], SetFlag("One setting, as key=value, or a YAML file of them; may be repeated.")]
 ChangedOption = Annotated[
@@ -77,8 +79,8 @@ RecipeOption = Annotated[
 ]
 BetterOption = Annotated[
     str | None,
-    "Better answers: a file with the same prompts, a field of QUERIES, or a text for one prompt. Examples then rank "
-    "high if they teach the answer in QUERIES and not the better one.",
+    "Better answers: a file with the same prompts, a field of QUERIES, or a text for one prompt. An example then "
+    "ranks high if it teaches the answer in QUERIES but not the better answer.",
 ]
 LM_HELP = "Target language model: a folder (a full model, peft adapters or a trainer's checkpoints) or a Hub id."
 LmOption = Annotated[str, LM_HELP]
@@ -404,7 +406,7 @@ def typed_example(prompt: str, response: str, where: str, span: str | None = Non
             raise DataError(f"{where}: {error}") from None
     if spans and span is None:
         told = ", ".join(f"'{text[start:stop]}' ({start}:{stop})" for start, stop in spans)
-        note(f"{where}: you ask about the span {told}; to type real brackets, write \\[[")
+        note(f"{where}: airrep explains only the marked part {told}. If the brackets belong to the text, write \\[[")
     return Example(prompt=prompt, response=text, id="query", span=spans or None)
 
 
@@ -444,6 +446,8 @@ class QueryOptions:
             raise ConfigError("queries: --prompt needs --response, the answer to explain. Give both.")
         if not self.response.strip():
             raise ConfigError("queries: --response is blank. Give the answer that the model gave.")
+        if self.better is not None and not self.better.strip():
+            raise ConfigError("--better is blank. Give the text of a better answer.")
         asked = [typed_example(self.prompt or "", self.response, "--response", span)]
         return asked, None if self.better is None else [self._typed_better(self.better)]
 

@@ -58,7 +58,7 @@ class NamedRows:
         if len(given) != 1:
             raise ConfigError(
                 f"prove: {len(given) or 'no'} options name the rows to test. Give exactly one of --rows ID, --where "
-                "FILTER and --from FILE, or --budget TIME to judge the whole index."
+                "FILTER and --from FILE, or --budget TIME to test the whole index."
             )
         return self.file or self.where or self._ids(index, self.rows or [])
 
@@ -81,9 +81,11 @@ def prove_command(
     *,
     naming: NamedRows,
     budget: Annotated[
-        str | None, "Judge the scores of the whole index instead of single rows, within this time, such as 30m or 2h."
+        str | None,
+        "With a time limit, such as 30m or 2h: test how well the whole index predicts losses on your queries, instead "
+        "of the effect of single rows.",
     ] = None,
-    prompt: Annotated[str | None, "Prompt of one answer that you type here, instead of a file of QUERIES."] = None,
+    prompt: Annotated[str | None, "Prompt of a query that you type, instead of a file (QUERIES)."] = None,
     response: Annotated[str | None, "The answer to --prompt that you want to explain."] = None,
     better: options.BetterOption = None,
     proof: ProofFlags,
@@ -115,7 +117,7 @@ def prove_command(
     idle = sorted({"rows", "file", "where", "seeds", "context", "retries"} & options.typed(ctx))
     if seconds is not None and idle:
         flag = options.flag_of(ctx, idle[0]).replace("--file", "--from")
-        raise ConfigError(f"prove: {flag} tests rows, but --budget judges the whole index. Leave out one of them.")
+        raise ConfigError(f"prove: {flag} tests rows, but --budget tests the whole index. Leave out one of them.")
     index = Index(path)
     asked, others = options.QueryOptions(
         path=path, reading=reading, queries=queries, prompt=prompt, response=response, better=better

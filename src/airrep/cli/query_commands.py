@@ -33,7 +33,9 @@ def top_command(
     least: Annotated[bool, "Show the most harmful examples instead of the most helpful."] = False,
     aggregate: Annotated[bool, "Give one ranking for all queries together, each with the same weight."] = False,
     where: options.WhereOption = None,
-    why: Annotated[bool, "Show what each channel (method) added to a score, and which words both texts share."] = False,
+    why: Annotated[
+        bool, "Show what each channel (method) added to a score, and which words the query and the example share."
+    ] = False,
     tokens: Annotated[
         bool, "Like --why; also show which words of an example taught which words of the answer."
     ] = False,
@@ -45,7 +47,7 @@ def top_command(
         ),
     ] = None,
 ) -> None:
-    """Find the training examples that taught an answer; with --better, rather than a better answer.
+    """Find the training examples that taught an answer. With --better: those that taught it and not a better answer.
 
     Each answer gets a verdict: an example stands out, the evidence is weak, or nothing here taught the answer.
     """

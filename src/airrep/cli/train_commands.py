@@ -28,14 +28,20 @@ class LabelOptions:
     """Options of labels: to learn from, to choose the best step by, and to test on."""
 
     labels: Annotated[
-        list[str], typer.Argument(metavar="LABELS...", help=f"Labels to learn from. {options.CHOICE_HELP}")
+        list[str],
+        typer.Argument(metavar="LABELS...", help=f"Labels (measured losses) to learn from. {options.CHOICE_HELP}"),
     ]
     data: options.LabelDataOption = None
     held_out: Annotated[
         list[str] | None,
-        "Labels made from examples other than those of LABELS; airrep keeps the training step that ranks them best.",
+        "Labels (measured losses) made from examples that LABELS does not contain. airrep keeps the encoder of the "
+        "training step whose scores fit these labels best.",
     ] = None
-    test: Annotated[list[str] | None, "Labels made from further examples, used once at the end as a test."] = None
+    test: Annotated[
+        list[str] | None,
+        "Labels (measured losses) made from examples that neither LABELS nor --held-out contains. The trained encoder "
+        "is tested on these labels once, at the end.",
+    ] = None
     partial: options.PartialOption = False
     mixed: options.MixedOption = False
 
@@ -171,9 +177,12 @@ class GivenLabels:
 
     labels: Annotated[
         list[str] | None,
-        f"Learn from these labels instead of running fine-tunes; may be repeated. {options.CHOICE_HELP}",
+        "Learn from these labels (measured losses) instead of running fine-tunes; may be repeated. "
+        f"{options.CHOICE_HELP}",
     ] = None
-    held_out: Annotated[list[str] | None, "With --labels: labels for other queries, to judge the result."] = None
+    held_out: Annotated[
+        list[str] | None, "With --labels: labels (measured losses) for other queries, on which the result is tested."
+    ] = None
     recipe: Annotated[
         str | None,
         "With --labels: recipe (list of methods) to learn weights for, a name or a YAML file.",
@@ -194,8 +203,8 @@ class GivenLabels:
 
 
 JUDGED_HELP = (
-    "Queries to judge on. Default: random rows of DATA. With --labels: the files that the labels were made from; "
-    f"may be repeated. {options.DATA_HELP}"
+    "Queries on which the result is tested. Default: random rows of DATA. With --labels: the files of queries that "
+    f"`airrep sample` drew from; may be repeated. {options.DATA_HELP}"
 )
 
 
@@ -224,7 +233,7 @@ def adapt_command(
     weight for each method; a score is the weighted sum of the methods' scores. If there is time, it also trains an
     encoder.
 
-    The result is judged on examples and queries that were not used for learning: random rows, or your --queries.
+    The result is tested on examples and queries that were not used for learning: random rows, or your --queries.
 
     --training reads the settings of the fine-tuning from your trainer's folder or config file, and --set changes single
     settings. The result holds only for these settings. After an interruption, run the same command again to go on.
@@ -235,7 +244,10 @@ def adapt_command(
     from airrep.cli.show.evaluations import next_of_adapted, print_adapted
 
     if given.labels and dry_run:
-        raise ConfigError("adapt: --dry-run times fine-tunes, but with --labels there are none. Leave out one of them.")
+        raise ConfigError(
+            "adapt: --dry-run estimates the time of fine-tunes, but --labels runs no fine-tunes. Leave out one of "
+            "these two options."
+        )
     tracker, asked = options.tracker(ctx, None if dry_run else track), queries or []
     if given.labels:
         made = given.learn(reading, [data, *asked], lm, out)

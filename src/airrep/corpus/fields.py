@@ -294,8 +294,7 @@ def _json_column(values: list[Any], codes: Rows, field: Field, compared: Compari
                 return isinstance(literal, str) and literal in value
             return isinstance(value, list) and any(map(equals, value))
 
-        mask: Mask = np.fromiter(map(holds, values), bool, len(values))[codes]
-        return mask
+        return np.fromiter(map(holds, values), bool, len(values))[codes]
 
     return ask
 

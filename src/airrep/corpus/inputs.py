@@ -106,6 +106,8 @@ def as_examples(
     for number, example in enumerate(found):
         try:
             checked.append(plain_example(asked(example) if example.chat else example))
+            if not f"{example.prompt}{example.response}".strip():
+                raise DataError("prompt and response are blank. Give the text of an answer")
         except DataError as error:
             raise DataError(f"{where if is_one(queries) else f'{where}[{number}]'}: {error}") from None
     return tuple(checked)

@@ -106,7 +106,7 @@ class _Wanted:
         texts = self._left[key]
         if texts is not None and texts != content_hash(fields.prompt, fields.response):
             raise DataError(
-                f'the example "{key}" has another prompt or response here than in {self.name}. Give the data that the '
+                f'the prompt or response of example "{key}" differs from that in {self.name}. Give the data that the '
                 "examples were read from, with the reading options of the index"
             )
         del self._left[key]

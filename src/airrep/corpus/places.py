@@ -125,5 +125,4 @@ def lower_case(text: str) -> tuple[str, np.ndarray]:
 def ends_in(origin: np.ndarray, ends: Sequence[int] | np.ndarray) -> np.ndarray:
     """Map ends of non-empty stretches to the original text, given the original position of each character."""
     places = np.asarray(ends, np.int64)
-    found: np.ndarray = np.maximum(origin[places], origin[places - 1] + 1)
-    return found
+    return np.maximum(origin[places], origin[places - 1] + 1)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from airrep.corpus.schemas.values import describe
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 
 Spans: TypeAlias = tuple[tuple[int, int], ...]
 """Ordered stretches of one text that do not overlap, each as (first character, character after the last)."""
@@ -48,7 +48,7 @@ def check_spans(response: str, spans: object) -> Spans:
         shown = f"{FIELD} {start}:{stop}"
         if not 0 <= start <= stop <= length:
             raise DataError(
-                f"{shown} lies outside the response, which has {length:,} characters. Choose START:END with 0 <= "
+                f"{shown} lies outside the response, which has {many(length, 'character')}. Choose START:END with 0 <= "
                 f"START < END <= {length}"
             )
         if not response[start:stop].strip():

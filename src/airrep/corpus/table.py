@@ -194,8 +194,7 @@ def _checked_column(table: pa.Table, column: str) -> Column:
         canonical = [text if text is None else encode_metadata_text(text) for text in distinct.to_pylist()]
         if canonical == distinct.to_pylist():
             return values
-        changed: Column = compute.take(pa.array(canonical, pa.large_string()), compute.index_in(values, distinct))
-        return changed
+        return compute.take(pa.array(canonical, pa.large_string()), compute.index_in(values, distinct))
     if column == "chat":
         for row, chat in enumerate(values.to_pylist(), 1) if values.null_count < len(values) else ():
             try:

@@ -324,10 +324,12 @@ def _checked(name: str, stored: StoredStatic, tokenizer: PieceTokenizer, vocabul
     """Refuse a matrix that does not fit its tokenizer or is not finite; return the digest of the vocabulary."""
     rows, largest = len(stored.matrix), max(tokenizer.vocabulary.values(), default=-1)
     if largest >= rows or stored.vocabulary not in (None, vocabulary):
-        many = f" (it has token number {largest}, and there are vectors for {rows} tokens)" if largest >= rows else ""
+        many = (
+            f" (which has token number {largest}, but there are vectors for {rows} tokens)" if largest >= rows else ""
+        )
         raise DataError(
-            f"encoder {name}: its vectors were made for another tokenizer than its own{many}. Restore the folder, or "
-            "download the model again."
+            f"encoder {name}: its word vectors do not fit its tokenizer{many}. Restore the folder, or download the "
+            "model again."
         )
     for what, part in (("matrix", stored.matrix), *zip(("head", "head"), stored.head or (), strict=False)):
         if not np.isfinite(part).all():

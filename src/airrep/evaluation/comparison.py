@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from airrep.errors import ArtifactError, ConfigError, DataError, near
+from airrep.errors import ArtifactError, ConfigError, DataError, many, near
 from airrep.evaluation.given import EvaluationsLike, named_evaluations
 from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Evaluation, Kept, Row, as_json
@@ -78,14 +78,13 @@ class Comparison(Kept):
 
     def summary(self) -> str:
         best = f"{self.rows[0].name} {100 * self.rows[0].value:.1f}"
-        return f"{self.measure} × 100, {len(self.rows)} rows, {len(self.pairs)} pairs, the best: {best}"
+        return f"{self.measure} × 100, {many(len(self.rows), 'row')}, {many(len(self.pairs), 'pair')}, the best: {best}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object."""
         own = {name: value for name, value in vars(self).items() if name != "request"}
         parts = {"rows": [row._asdict() for row in self.rows], "pairs": [pair._asdict() for pair in self.pairs]}
-        told: dict[str, Any] = as_json({**own, **parts})
-        return told
+        return as_json({**own, **parts})
 
     def _manifest(self) -> dict[str, Any]:
         return {"measure": self.measure, "provenance": {"command": self.command}}
@@ -211,9 +210,8 @@ def _check(runs: Named) -> None:
             )
         if run.subject != first.subject:
             raise DataError(
-                f"{other}: was evaluated on other queries, training data or labels than {name} (fingerprint "
-                f"{run.subject[:12]}, not {first.subject[:12]}), so it cannot be compared. Evaluate both on the same "
-                "data."
+                f"{other} and {name} cannot be compared: their queries, training data or labels differ (fingerprints "
+                f"{run.subject[:12]} and {first.subject[:12]}). Evaluate both on the same data."
             )
 
 

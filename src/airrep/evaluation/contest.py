@@ -39,11 +39,11 @@ class SelectSettings(Settings):
     """Number of fine-tunes for each selection; their results are averaged. Each has its own data order and random
     examples."""
     random: bool = True
-    """Also fine-tune on the same number of random examples for each task."""
+    """Also fine-tune, for each task, on as many random examples as are selected."""
     full: bool = False
     """Also fine-tune once on all training examples, for all tasks."""
     none: bool = True
-    """Also judge the LM as it is, without fine-tuning."""
+    """Also score the answers of the LM as it is, without fine-tuning."""
     where: str | None = None
     """Filter of training examples, such as 'label == "gsm8k"'."""
     max_new_tokens: int = Field(default=64, ge=1)
@@ -114,8 +114,8 @@ class Contest:
         lacking = next((task for task in self.rows if task not in self._selecting_rows), None)
         if lacking is not None:
             raise DataError(
-                f"--set selecting=: has no query of the task '{lacking}', which --queries has. Add some, or remove the "
-                "task from --queries."
+                f"--set selecting=FILE: FILE has no query of the task '{lacking}', but --queries has. Add a query of "
+                "this task to FILE, or remove the task from --queries."
             )
         seen = np.append(queries.content_hashes, self.selecting.content_hashes)
         self._pools = [replace(pool, keep=pool.keep & ~np.isin(pool.hashes, seen)) for pool in pools]

@@ -11,7 +11,7 @@ import numpy as np
 
 from airrep.arrays import Mask, Rows
 from airrep.corpus.fields import field_values
-from airrep.errors import ConfigError, DataError, need
+from airrep.errors import ConfigError, DataError, many, need
 from airrep.evaluation.result import Cost, Evaluation
 from airrep.index.index import Index, open_index
 from airrep.labels.labels import LabelledInstance, distinct
@@ -41,7 +41,8 @@ def named_indexes(
     chosen = [names] if isinstance(names, str) else list(names)
     if len(chosen) != len(found):
         raise ConfigError(
-            f"{where}: there are {len(chosen)} names for {len(found)} indexes. Give one name for each index."
+            f"{where}: {many(len(chosen), 'name')} for {many(len(found), 'index', 'indexes')}. "
+            "Give one name for each index."
         )
     return [(name, index) for name, (_, index) in zip(chosen, found, strict=True)]
 
@@ -64,8 +65,8 @@ def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledIns
     if twice is not None:  # results are kept, and compared, by the names
         distinct(found)  # has a better message for an instance that was given twice
         raise ConfigError(
-            f"{where}: two instances have the name {twice}. Rename those of one label directory: "
-            "dataclasses.replace(instance, name=f'a/{instance.name}')."
+            f"{where}: two instances (samples of the data) have the name {twice}. Rename the instances of one of your "
+            "folders of measured losses: dataclasses.replace(instance, name=f'a/{instance.name}')."
         )
     return found
 
@@ -122,8 +123,8 @@ class TrainingPool:
         for (name, _), pool in zip(indexes, pools, strict=True):
             if pool.fingerprint != first.fingerprint:
                 raise DataError(
-                    f"{name}: holds other texts or classes ({len(pool.order):,} examples) than {indexes[0][0]} "
-                    f"({len(first.order):,}), so the two cannot be compared. Build both from the same data."
+                    f"{name} and {indexes[0][0]} cannot be compared: their texts or classes differ "
+                    f"({len(pool.order):,} and {len(first.order):,} examples). Build both from the same data."
                 )
         return pools
 
@@ -137,8 +138,7 @@ class TrainingPool:
     def order(self) -> Rows:
         """Rows that may be ranked, by content hash, then by row: pools with equal texts have them in equal order."""
         kept = np.flatnonzero(self.keep)
-        ordered: Rows = kept[np.argsort(self.hashes[kept], kind="stable")]
-        return ordered
+        return kept[np.argsort(self.hashes[kept], kind="stable")]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -151,14 +151,12 @@ class TrainingPool:
         """Return the rows of *other*, a pool of the same texts, that have the texts of *rows*, which has any shape."""
         same = np.empty(len(self.hashes), np.int64)
         same[self.order] = other.order  # both orders have the same text at each place
-        found: np.ndarray = same[rows]
-        return found
+        return same[rows]
 
     def copies(self, hashes: np.ndarray) -> np.ndarray:
         """Count the examples that may be ranked and have the texts of *hashes*, ``(q,)``."""
         known = self.hashes[self.order]  # sorted, so that a search finds both ends of the copies
-        found: np.ndarray = np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
-        return found
+        return np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
 
 
 def cost_of(index: Index) -> Cost:

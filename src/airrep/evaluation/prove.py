@@ -343,11 +343,11 @@ class _Case:
         if not matching.enough:
             raise ConfigError(
                 f"prove: the {count:,} named rows are compared with random rows, but too few of the "
-                f"{len(trial.others):,} remaining rows have another text than the named rows. Name fewer rows."
+                f"{len(trial.others):,} remaining rows have a text that differs from the named rows. Name fewer rows."
             )
         self.tell(
-            f"running {3 * self.settings.seeds:,} fine-tunes on {trial.sized:,} other rows, with the {count:,} named "
-            f"rows, with as many random rows, or with both; results are kept in {out}"
+            f"running {3 * self.settings.seeds:,} fine-tunes on {trial.sized:,} other rows. A third of the fine-tunes "
+            f"add the {count:,} named rows, a third as many random rows, and a third both; results are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}

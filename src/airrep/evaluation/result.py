@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 from safetensors.numpy import load, save
 
-from airrep.errors import ArtifactError, DataError
+from airrep.errors import ArtifactError, DataError, many
 from airrep.evaluation.statistics.means import Difference, Interval
 from airrep.index.results.result import Shown
 from airrep.runtime.artifacts import (
@@ -156,8 +156,7 @@ class Row:
         told = {name: value for name, value in vars(self).items() if name not in ("per_query", "difference")}
         gap, cost = (one and one._asdict() for one in (self.difference, self.cost))
         told |= {"minus_first": gap, "cost": cost, "dropped": self.dropped, "more": dict(self.more)}
-        found: dict[str, Any] = as_json(told)
-        return found
+        return as_json(told)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], per_query: np.ndarray) -> Self:
@@ -230,7 +229,8 @@ class Evaluation(Kept):
 
     def summary(self) -> str:
         best = f"{self.best.name} {100 * self.best.value:.1f}"
-        return f"{self.measure} × 100 on {len(self.queries):,} queries, {len(self.rows)} rows, the best: {best}"
+        queries, rows = many(len(self.queries), "query", "queries"), many(len(self.rows), "row")
+        return f"{self.measure} × 100 on {queries}, {rows}, the best: {best}"
 
     @property
     def distinct_queries(self) -> int:

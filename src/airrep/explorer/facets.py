@@ -54,13 +54,11 @@ class Facet(NamedTuple):
     def members(self, values: Sequence[str]) -> Mask:
         """Return the mask of rows with one of the values, ``(rows,)``; unknown values have no rows."""
         chosen = np.array([name in set(values) for name in self.names], dtype=bool)
-        mask: Mask = chosen[self.codes]
-        return mask
+        return chosen[self.codes]
 
     def counts(self, mask: Mask) -> list[int]:
         """Return the number of rows in a mask for each value."""
-        found: list[int] = np.bincount(self.codes[mask], minlength=len(self.names)).tolist()
-        return found
+        return np.bincount(self.codes[mask], minlength=len(self.names)).tolist()
 
 
 class Facets:

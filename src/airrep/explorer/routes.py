@@ -194,8 +194,7 @@ def page(told: Mapping[str, Any]) -> str:
 
 
 def _schema(part: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = part.get("content", {}).get("application/json", {}).get("schema", {})
-    return found
+    return part.get("content", {}).get("application/json", {}).get("schema", {})
 
 
 def _fields(told: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from airrep.corpus.records import Reading
 from airrep.corpus.schemas.conversations import Pair
 from airrep.corpus.schemas.forms import PLAIN
 from airrep.corpus.schemas.trainers import Trainer
-from airrep.errors import ConfigError, near
+from airrep.errors import ConfigError, many, near
 from airrep.index.results.result import Provenance
 from airrep.index.why import Reasons, Scored, Why
 from airrep.scoring.asked import Asked
@@ -101,8 +101,7 @@ class Question:
         if self.better is None:
             return values
         q = len(self.queries)
-        less: Numbers = values[:q] - values[q:]
-        return less
+        return values[:q] - values[q:]
 
     def ranked(self, asked: Asked, *, towards: bool = False) -> Asked:
         """Return the scores, or contrasts, that examples are ranked by.
@@ -186,8 +185,8 @@ def _spanned_alike(answer: Example, better: Example) -> Example:
     text, stop = better.response, len(better.response) - len(after)
     if not (text.startswith(before) and text.endswith(after) and text[len(before) : max(stop, 0)].strip()):
         raise ConfigError(
-            f"answer '{answer.id}': its better answer differs outside the marked part (span), or leaves this part "
-            "empty. Change only the marked words, or mark a part of the better answer too."
+            f"answer '{answer.id}': its better answer must be the same text, except that other words replace the "
+            "marked part (span). Change only the marked words, or mark a part of the better answer too."
         )
     return replace(better, span=((len(before), stop),))
 
@@ -196,6 +195,8 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
     """Read better answers from a field of the queries, or use one text for all queries."""
     if any(better in example.metadata for example in asked):
         return [answered(example, _field(example, better)) for example in asked]
+    if not better.strip():
+        raise ConfigError("better is blank. Give the text of a better answer.")
     as_examples(better, "better")  # refuses the name of a file
     if len({example.prompt for example in asked}) > 1:
         shown = better if len(better) <= FIELD_PARTS else better[:FIELD_PARTS] + "…"
@@ -204,8 +205,6 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
             f"better: '{shown}' is not a field of the queries, and one text cannot answer queries with different "
             f"prompts. {near(better, fields, 'Give the name of a field, or a file of better answers.')}"
         )
-    if not better.strip():
-        raise ConfigError("better is blank. Give the text of a better answer.")
     return [answered(example, better) for example in asked]
 
 
@@ -225,8 +224,9 @@ def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Ex
         return match_better(asked, better)
     if len(better) != len(asked):
         raise ConfigError(
-            f"better: there are {len(better):,} better answers for {len(asked):,} answers. Give one better answer for "
-            "each answer, in the same order, or add prompts to the better answers, to match them by prompt."
+            f"better: {many(len(better), 'better answer')} for {many(len(asked), 'answer')} cannot be matched. "
+            "Give one better answer for each answer, in the same order, or add prompts to the better answers, to "
+            "match them by prompt."
         )
     pairs = zip(asked, better, strict=True)
     return [replace(answered(example, one.response), span=one.span) for example, one in pairs]

@@ -18,7 +18,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.conversations import RENDERING
-from airrep.corpus.schemas.forms import LAST
+from airrep.corpus.schemas.forms import EARLIER
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import PACKAGES, READING, IndexRows, RowsLike, stacked
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
@@ -129,7 +129,7 @@ def _with_more(reading: Reading, more: Reading) -> Reading:
     forms, hub = (
         tuple(sorted({*one, *other})) for one, other in ((reading.forms, more.forms), (reading.hub, more.hub))
     )
-    known = all(one.earlier_turns for one in (reading, more) if LAST in "".join(one.forms))
+    known = all(one.earlier_turns for one in (reading, more) if EARLIER in "".join(one.forms))
     earlier = reading.earlier_turns + more.earlier_turns if known else 0
     return replace(reading, forms=forms, mixed=mixed, hub=hub, earlier_turns=earlier)
 

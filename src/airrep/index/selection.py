@@ -89,8 +89,7 @@ class ChosenRow(NamedTuple):
 
 def value_of(places: np.ndarray, rows: int) -> np.ndarray:
     """Return 1 − log(1 + p) / log(1 + n) for places p in a ranking of n rows: 1 for the first, near 0 for the last."""
-    values: np.ndarray = 1 - np.log1p(places) / np.log1p(rows)
-    return values
+    return 1 - np.log1p(places) / np.log1p(rows)
 
 
 class Chooser:
@@ -498,8 +497,7 @@ def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
         split, _ = tokenizer_of(tokenizer, signs=True)
         examples = index.examples(rows)
         texts = [text for example in examples for text in (example.prompt, example.response)]
-        counts: list[int] = split(texts).lengths.reshape(-1, 2).sum(axis=1).tolist()
-        return counts
+        return split(texts).lengths.reshape(-1, 2).sum(axis=1).tolist()
 
     return count
 

@@ -102,8 +102,7 @@ class _Kept(NamedTuple):
     def inside(self, run: _Run) -> np.ndarray:
         """Return the keys of n-grams that lie in a stretch."""
         first, last = np.searchsorted(self.starts, [run.start, run.stop])
-        keys: np.ndarray = self.keys[first:last][self.stops[first:last] <= run.stop]
-        return keys
+        return self.keys[first:last][self.stops[first:last] <= run.stop]
 
     def runs(self) -> list[_Run]:
         """Merge overlapping places into stretches."""

@@ -129,8 +129,8 @@ class WorkerSetup(Generic[L]):
         lm = self.load()
         if lm.fingerprint != self.fingerprint:
             raise ArtifactError(
-                f"lm {lm.name}: a worker loaded another LM than the main process (fingerprint {lm.fingerprint[:12]}, "
-                f"not {self.fingerprint[:12]}). Put the same files on every machine."
+                f"lm {lm.name}: a worker and the main process loaded different LMs (fingerprints {lm.fingerprint[:12]} "
+                f"and {self.fingerprint[:12]}). Put the same files on every machine."
             )
         return self.worker(lm, self)
 

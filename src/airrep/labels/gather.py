@@ -75,7 +75,9 @@ def _numbers(chosen: str, most: int, where: str) -> list[int]:
         first = int(match[1]) if match else most
         last = first if not match or not match[2] else int(match[3]) if match[3] else most - 1
         if not first <= last < most:
-            raise ConfigError(f"{where}: has no instance '{part}'. Give numbers from 0 to {most - 1}.")
+            raise ConfigError(
+                f"{where}: there is no instance (sample of the data) '{part}'. Give numbers from 0 to {most - 1}."
+            )
         numbers += range(first, last + 1)
     return numbers
 
@@ -147,8 +149,8 @@ def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
         name = next((name for name in wanted if found.get(name) != wanted[name]), None)
         if name is not None:
             raise ArtifactError(
-                f"{path}: these labels (measured losses) were made with another {name} ({found.get(name)}) than "
-                f"{first} ({wanted[name]}). Give labels of one LM and equal settings, or accept all: --set mixed=true"
+                f"{path}: has labels (measured losses) made with {name} {found.get(name)}, but {first} was made with "
+                f"{name} {wanted[name]}. Give labels of one LM and equal settings, or accept all: --set mixed=true"
             )
 
 
@@ -179,7 +181,7 @@ def read_published(
         subsets.append(_rows(line[ROWS], len(train), where))
         losses.append(_losses(line[LOSSES], len(queries), where))
     if len(subsets) < 2:
-        raise DataError(f"{folder / LDS}: has {len(subsets)} subsets, one per line. At least two are needed.")
+        raise DataError(f"{folder / LDS}: has {many(len(subsets), 'subset')}, one per line. At least two are needed.")
     groups = Groups.from_lists({str(number): rows for number, rows in enumerate(subsets)})
     matrix = np.ascontiguousarray(np.array(losses, np.float32).T)
     return LabelledInstance(name or folder.resolve().name, train, queries, groups, matrix)
@@ -229,8 +231,9 @@ def _losses(losses: list[Any], queries: int, where: str) -> list[float]:
     # `not abs(loss) <= MOST` refuses NaN too, unlike `abs(loss) > MOST`.
     odd = [loss for loss in losses if loss is not None and (type(loss) not in (int, float) or not abs(loss) <= MOST)]
     if odd or len(losses) != queries:
-        problem = f"holds {shown_json(odd[0])}" if odd else f"has {len(losses)} losses"
+        problem = f"holds {shown_json(odd[0])}" if odd else f"has {many(len(losses), 'loss', 'losses')}"
         raise DataError(
-            f"{where}: {LOSSES} {problem}. Write {queries} losses, one for each line of {TEST}: a number, or null."
+            f"{where}: {LOSSES} {problem}. Write {many(queries, 'loss', 'losses')}, one for each line of {TEST}: "
+            "a number, or null."
         )
     return [math.nan if loss is None else loss for loss in losses]

@@ -125,8 +125,8 @@ class Ledger:
                 for path in sorted((self.folder / name).iterdir()):
                     if not path.name.startswith((".", f"{self._settings}-")):
                         raise ArtifactError(
-                            f"{path}: was made with another LM or other fine-tuning settings than this folder (its "
-                            f"file names begin with {self._settings}). Move the file to the folder that it belongs to."
+                            f"{path}: belongs to labels with a different LM or different fine-tuning settings (in this "
+                            f"folder, file names begin with {self._settings}). Move the file to its own folder."
                         )
 
     def sweep(self) -> None:
@@ -231,7 +231,9 @@ class LabelRequest:
         sealed = read_manifest(folder, KIND) if (folder / MANIFEST).is_file() else {}
         old = read_state(folder)
         if not sealed and old is None and any(not path.name.startswith(".") for path in folder.iterdir()):
-            raise ArtifactError(f"{folder}: is not empty and holds no labels. Give another path.")
+            raise ArtifactError(
+                f"{folder}: holds other files, so no labels (measured losses) are written there. Give another path."
+            )
         if old is not None:
             before, now = _comparable({name: old.get(name) for name in self.decisive}, self.decisive)
             instead = "Give another path, or the settings and data that these labels were made with."
@@ -239,8 +241,8 @@ class LabelRequest:
         for name, count in sealed.get("counts", {}).items():
             if self.counts.get(name, 0) < count:
                 raise ArtifactError(
-                    f"{folder}: holds finished labels with {name}={count}, but now {name} is {self.counts.get(name)}. "
-                    f"Give another path, or {name}={count} or more."
+                    f"{folder}: holds finished labels (measured losses) with {name}={count}, but now {name} is "
+                    f"{self.counts.get(name)}. Give another path, or {name}={count} or more."
                 )
 
     def claim(self, folder: Path) -> None:
@@ -285,11 +287,15 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
-        raise ArtifactError(f"{folder}: is a file. Give the folder that holds the labels.") from error
+        raise ArtifactError(f"{folder}: is a file. Give the folder that `airrep label` wrote.") from error
     except (ValueError, OSError, RecursionError) as error:
-        raise ArtifactError(f"{path}: cannot be read, so it was altered. Restore it from a copy.") from error
+        raise ArtifactError(
+            f"{path}: cannot be read as JSON ({type(error).__name__}). Restore the file from a copy."
+        ) from error
     if not isinstance(state, dict) or state.get("kind") != KIND:
-        raise ArtifactError(f"{path}: does not describe labels. Give a folder that `airrep label` wrote.")
+        raise ArtifactError(
+            f"{path}: does not describe labels (measured losses). Give a folder that `airrep label` wrote."
+        )
     return state
 
 

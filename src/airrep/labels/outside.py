@@ -17,7 +17,7 @@ import numpy as np
 from airrep.arrays import whole_number
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
-from airrep.errors import ConfigError, DataError, TrainingError
+from airrep.errors import ConfigError, DataError, TrainingError, many
 from airrep.labels.farm import LabelData, LabelRun, LossSource, Outcomes, PlanLike, make_labels
 from airrep.labels.labels import Labels, shown_json
 from airrep.labels.ledger import QueryLosses
@@ -111,7 +111,9 @@ def read_one(path: Path, queries: Corpus) -> QueryLosses:
     found = _Losses(_numbered(queries), "this subset")
     for number, (where, row) in enumerate(json_rows(path)):
         if not isinstance(row, dict) and number >= len(queries):
-            raise DataError(f"{where}: is one loss too many for {len(queries)} queries. Write one loss per query.")
+            raise DataError(
+                f"{where}: is one loss too many for {many(len(queries), 'query', 'queries')}. Write one loss per query."
+            )
         found.put(row if isinstance(row, dict) else {"query": number, "loss": row}, where)
     return found.finished(path)
 
@@ -193,8 +195,8 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
     if not 0 <= number < len(plan) or (member or 0) >= plan.subset_count:
         last = f"{len(plan) - 1}-{plan.subset_count - 1}"
         raise DataError(
-            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, two numbers from 0-0 to {last}. "
-            f"For losses before the fine-tunes, write 0-{BEFORE}."
+            f"{where}: there is no subset {shown_json(name)}. Write the numbers of an instance (sample of the data) "
+            f"and of its subset, from 0-0 to {last}. Losses before any fine-tune have the name 0-{BEFORE}."
         )
     return Place(number, member, 0 if member is None else seed)
 
@@ -203,7 +205,10 @@ def _of_array(path: Path, plan: SubsetPlan) -> Found:
     array = _load(path)
     counts = {len(plan.query_rows(i)) for i in range(len(plan))}
     if len(counts) > 1:
-        raise DataError(f"{path}: the instances have different numbers of queries. Write JSONL, not an array.")
+        raise DataError(
+            f"{path}: an array cannot hold these losses, because the instances (samples of the data) have different "
+            "numbers of queries. Write the losses as JSONL."
+        )
     wanted = (len(plan), plan.subset_count, counts.pop())
     if array.shape != wanted and (len(plan) > 1 or array.shape != wanted[1:]):
         names = "instances, subsets and queries" if len(plan) > 1 else "subsets and queries"

@@ -49,8 +49,8 @@ class SamplingSettings(Settings):
     """Number of instances (samples of the data, each with its own training examples, queries and subsets); fewer if the
     data are too few."""
     train_count: int | None = Field(default=100_000, ge=2)
-    """Number of training examples in each instance (sample of the data), from which its subsets are drawn; fewer if the
-    data are too few. None takes every example that may be drawn."""
+    """Number of training examples in each instance (sample of the data), or fewer if the data are too few. Subsets
+    are drawn from these examples. None takes every example that may be drawn."""
     query_count: int | None = Field(default=10_000, ge=1)
     """Number of queries in each instance (sample of the data); fewer if the data are too few. None takes every query
     that may be drawn."""
@@ -69,8 +69,8 @@ class SamplingSettings(Settings):
     stratify: Literal["source", "label"] | None = None
     """Keep each source's or label's share in pools, queries and subsets. None draws without regard to either."""
     held_out: int = Field(default=0, ge=0)
-    """Number of instances (samples of the data) to keep for judging a trained encoder; they share no text with the
-    others."""
+    """Number of instances (samples of the data) to keep for testing a trained encoder; these instances share no text
+    with the other instances."""
     disjoint_instances: bool = False
     """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)
@@ -127,11 +127,6 @@ class SubsetPlan:
         """Number of subsets of each instance, m; for removals, the whole pool is one of them."""
         return (len(self.arrays["offsets"]) - 1) // len(self)
 
-    @property
-    def queries_from_train(self) -> bool:
-        """True if queries are rows of the train corpus."""
-        return self.query_fingerprint == self.train_fingerprint
-
     @cached_property
     def instances(self) -> list[Instance]:
         """All instances; the rows of their subsets are rows of their pools."""
@@ -162,8 +157,7 @@ class SubsetPlan:
         members = self._members(i, j, len(pool))
         if self.one_order:
             members = without(len(pool), np.setdiff1d(np.arange(len(pool)), members))
-        rows: Rows = pool[members]
-        return rows
+        return pool[members]
 
     def check_corpora(self, train: Corpus, queries: Corpus | None = None) -> None:
         """Refuse corpora that the plan was not drawn from (DataError); without *queries*, they come from *train*."""
@@ -190,8 +184,7 @@ class SubsetPlan:
         offsets = self.arrays[cuts]
         if not 0 <= number < len(offsets) - 1:
             raise IndexError(f"part {number} of {len(offsets) - 1}")
-        rows: Rows = self.arrays[part][offsets[number] : offsets[number + 1]].astype(np.int64)
-        return rows
+        return self.arrays[part][offsets[number] : offsets[number + 1]].astype(np.int64)
 
 
 def open_plan(path: str | Path) -> SubsetPlan:

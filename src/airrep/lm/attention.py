@@ -248,8 +248,7 @@ def _formula(
     if how.sinks is not None:
         logits = torch.cat([logits, how.sinks[:, None, None].to(logits).expand(*logits.shape[:3], 1)], dim=-1)
     shares = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    mixed: Tensor = shares[..., : seen.shape[1]].to(value.dtype) @ value
-    return mixed
+    return shares[..., : seen.shape[1]].to(value.dtype) @ value
 
 
 def _shares_heads(query: Tensor, banded: bool) -> bool:
@@ -262,8 +261,7 @@ def _shares_heads(query: Tensor, banded: bool) -> bool:
 
 def _table(span: AttentionSpan, rows: Float[Tensor, "s heads d"]) -> Float[Tensor, "sequences heads longest d"]:
     padded: Tensor = rows if span.pad is None else _Pad.apply(rows, span.pad, span.keep)
-    table: Tensor = padded.unflatten(0, (span.sequences, span.longest)).transpose(1, 2)
-    return table
+    return padded.unflatten(0, (span.sequences, span.longest)).transpose(1, 2)
 
 
 class _Pad(torch.autograd.Function):

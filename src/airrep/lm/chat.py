@@ -443,8 +443,7 @@ class Chat:
         return self.render(replace(answered, chat=chat or None))
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
-        found: list[list[int]] = self._encoded(texts)["input_ids"]
-        return found
+        return self._encoded(texts)["input_ids"]
 
     def _check_known(self, found: list[list[int]]) -> None:
         """Refuse tokens that the LM has no embedding for."""

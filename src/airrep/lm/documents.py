@@ -124,8 +124,7 @@ class Documents:
     @property
     def lengths(self) -> Rows:
         """Tokens in each document, ``(n,)``."""
-        lengths: Rows = np.diff(self.offsets)
-        return lengths
+        return np.diff(self.offsets)
 
     @property
     def response_lengths(self) -> Rows:
@@ -140,13 +139,11 @@ class Documents:
         """True for each document that is a pair."""
         if self.borders is None:
             return np.zeros(len(self), bool)
-        found: np.ndarray = self.borders < self.lengths
-        return found
+        return self.borders < self.lengths
 
     def sequence(self, row: int) -> Rows:
         """Token ids of one document."""
-        ids: Rows = self.ids[self.offsets[row] : self.offsets[row + 1]]
-        return ids
+        return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
     def digest(self, row: int) -> str:
         """Return 32 hex digits, equal for documents with equal tokens that are parted at the same places."""

@@ -181,8 +181,7 @@ def _look_up(self: Any, ids: Int64[Tensor, "..."]) -> Float[Tensor, "... h"]:
     kinds, places = torch.unique(ids, return_inverse=True)
     shadow = copy.copy(self)  # a copy with these rows alone; other threads may use the module
     shadow.__dict__ = {**self.__dict__, "_parameters": {"weight": stored.rows(kinds).float()}}
-    found: Tensor = type(self).forward(shadow, places)
-    return found
+    return type(self).forward(shadow, places)
 
 
 def _linear(self: Any, x: Float[Tensor, "... i"]) -> Float[Tensor, "... o"]:

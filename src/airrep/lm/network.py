@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from airrep.arrays import Rows
-from airrep.errors import AirRepError, ConfigError, TrainingError, first_line
+from airrep.errors import AirRepError, ConfigError, TrainingError, first_line, many
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed
 from airrep.lm.documents import PAIRED, REFERRED, Documents
 from airrep.lm.settings import FineTuneSettings, LossName
@@ -239,7 +239,7 @@ def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> 
     count = len(blocks)
     if not 0 <= layer <= count:
         raise ConfigError(
-            f"lm {name}: layer is {layer}, but the LM has {count} layers. Choose -1 (the last layer), 0 (the "
+            f"lm {name}: layer is {layer}, but the LM has {many(count, 'layer')}. Choose -1 (the last layer), 0 (the "
             f"embeddings), or 1 to {count}."
         )
     if layer == count:

@@ -277,8 +277,7 @@ def _awq(own: Mapping[str, Tensor], _: Mapping[str, Any]) -> Stored:
     zeros = ((own["qzeros"][..., None] >> _AWQ_SHIFTS) & 15).flatten(1)
 
     def codes(places: Int64[Tensor, " n"]) -> Int32[Tensor, "i n"]:
-        found: Tensor = (words[:, places // 8] >> _AWQ_SHIFTS[places % 8]) & 15
-        return found
+        return (words[:, places // 8] >> _AWQ_SHIFTS[places % 8]) & 15
 
     groups = torch.arange(len(words)) // (len(words) // len(scales))
     return Columns(codes, zeros.short(), scales, groups)

@@ -186,7 +186,7 @@ class FineTuneSettings(Settings):
     @property
     def summary(self) -> str:
         """The fine-tune in one line: its rate, length, batch, schedule and weights."""
-        rising = f"{self.warmup_steps} steps" if self.warmup_steps else f"{self.warmup_ratio:.2g} of the steps"
+        rising = many(self.warmup_steps, "step") if self.warmup_steps else f"{self.warmup_ratio:.2g} of the steps"
         parts = [
             f"learning_rate {self.learning_rate:.3g}",
             f"{many(self.epochs, 'epoch')}",

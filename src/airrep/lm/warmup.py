@@ -45,8 +45,7 @@ class Warmup:
     @property
     def base(self) -> Mapping[str, str]:
         """The LM before fine-tuning: its ``name``, ``fingerprint``, and ``files``, a digest of its files."""
-        found: Mapping[str, str] = self.manifest["base"]
-        return found
+        return self.manifest["base"]
 
     @property
     def fine_tune(self) -> FineTuneSettings:
@@ -66,8 +65,7 @@ class Warmup:
     @property
     def loss_per_step(self) -> Float64[np.ndarray, " steps"]:
         """Loss of each step's examples before the step, mean nats per response token."""
-        losses: np.ndarray = np.load(self.path / _LOSSES, allow_pickle=False)
-        return losses
+        return np.load(self.path / _LOSSES, allow_pickle=False)
 
 
 def open_warmup(folder: str | Path) -> Warmup | None:
@@ -199,8 +197,7 @@ def sample_rows(corpus: Corpus, count: int | None, seed: int) -> Rows:
         raise ConfigError(f"count is {wanted:,}. Give a number from 1 to {total:,}, the number of examples.")
     if count is None:
         return np.arange(total)
-    drawn: Rows = np.sort(stream(seed, "warm-up", "sample").choice(total, count, replace=False))
-    return drawn
+    return np.sort(stream(seed, "warm-up", "sample").choice(total, count, replace=False))
 
 
 def _marks(steps: int, checkpoints: int) -> tuple[int, ...]:
@@ -247,7 +244,9 @@ def _writing_weights(path: Path) -> Iterator[None]:
         with writing(path):
             yield
     except SafetensorError as error:
-        raise ArtifactError(f"{path}: weights cannot be written: {error}. Solve this, then run it again.") from error
+        raise ArtifactError(
+            f"{path}: weights cannot be written: {error}. Remove the cause of this error, then run the command again."
+        ) from error
 
 
 class _CheckpointWriter:

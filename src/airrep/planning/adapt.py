@@ -99,20 +99,23 @@ class Adaptation:
             asked = self._asked(plan)
             learn, rest = split(usable, plan, self.seed)
             members = self._members(usable)
-            tell(f"running {2 * plan.held_out_subsets:,} fine-tunes, to weigh the methods and test the result")
+            tell(f"running {2 * plan.held_out_subsets:,} fine-tunes, to learn weights of the methods and test the sum")
             weigh, last = self._held_out(out, rest, asked, plan)
             check_disjoint([weigh], [last])
             change = moved([last])
             hardly = change is not None and change.hardly
             if change is not None and hardly:
-                tell(f"{change.sentence}, which is too little for a verdict. {REMEDY}")
+                tell(f"{change.sentence}. So small a change cannot show how good the methods are. {REMEDY}")
             if plan.warms:
                 members += self._warmed(out / WARM, weigh.train, plan.size, members)
-            tell("learning a weight for each method, and judging the weighted sum on other examples and queries")
+            tell(
+                "learning a weight for each method, then testing the weighted sum of the methods' scores on examples "
+                "and queries that were kept for the test"
+            )
             found = self._weighed(out / CHANNELS, members, weigh, last)
             if plan.trains and not hardly:
                 count = f"{plan.subsets:,} fine-tunes, each on {plan.size:,} of {plan.pool:,} examples"
-                tell(f"making labels to train the encoder: {count}")
+                tell(f"making labels (measured losses) to train the encoder: {count}")
                 taught = self._labels(out / "learn", learn, plan, held_out=0)
                 check_disjoint(taught, [weigh, last])
                 tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
@@ -146,7 +149,10 @@ class Adaptation:
         try:
             warm_up(pool, folder, self.lm, self.tuning, count=size, seed=self.seed)
         except TrainingError as error:
-            self.tell(f"the short fine-tune failed, so the recipe uses no gradients of the fine-tuned LM: {error}")
+            self.tell(
+                "the short fine-tune failed, so the recipe (list of methods) uses no gradients of the fine-tuned LM: "
+                f"{error}"
+            )
             return []
         found = self._readable(ChannelsSettings(lm=self.lm.lm, warmed=str(folder)).channels[-1], pool)
         return [] if found is None else [found]
@@ -193,7 +199,10 @@ class Adaptation:
         if not refused:
             return corpus
         row, reason = min(refused.items())
-        self.tell(f"{len(refused):,} {what} are left out; the first, '{corpus[row].id}': {reason}")
+        if len(refused) == len(corpus):
+            raise ConfigError(f"{what}: the LM cannot read any of the {len(corpus):,} {what}. A reason: {reason}")
+        one = "example is" if what == "examples" else "query is"
+        self.tell(f"{many(len(refused), one, f'{what} are')} left out; the first, '{corpus[row].id}': {reason}")
         return corpus.without(refused)
 
     def _asked(self, plan: LearnPlan) -> Corpus | None:
@@ -202,13 +211,11 @@ class Adaptation:
             return None
         found = self._read_whole(self.queries, "queries")
         found = found.take(np.sort(np.unique(found.content_hashes, return_index=True)[1]))
-        if not len(found):
-            raise ConfigError("queries: the LM cannot read any of them. Give other queries.")
         drawn = min(len(found), plan.held_out_queries)
         few = "" if drawn == len(found) else f", drawn at random from {len(found):,}"
         self.tell(
-            f"each method's weight is learnt on rows of your data; their weighted sum is tested on {drawn:,} of your "
-            f"queries{few}"
+            "airrep learns a weight for each method on rows of your data, and tests the weighted sum of the methods' "
+            f"scores on {drawn:,} of your queries{few}"
         )
         return found
 
@@ -307,7 +314,7 @@ class Adaptation:
         )
         took = plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)
         tunes = plan.subsets + 2 * plan.held_out_subsets
-        tell(hours_line(tunes, took, measured=f"on {MEASURED} examples; weighing and judging included"))
+        tell(hours_line(tunes, took, measured=f"on {MEASURED} examples; includes learning and testing"))
         pays = plan.pays_from(costs)
         if not plan.trains:
             tell("the budget is too short to train an encoder; only a weight for each method is learnt")
@@ -329,8 +336,8 @@ def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
     different = next((name for name in request if before.get(name) != request[name]), None)
     if different is not None:
         raise ArtifactError(
-            f"{path.parent}: holds results of `airrep adapt` with another {different}; they are not overwritten. "
-            "Give another --out."
+            f"{path.parent}: holds results that `airrep adapt` made with a different value of '{different}'; these "
+            "results are not overwritten. Give another --out."
         )
     return LearnPlan.of(stored["plan"], where=str(path))
 
@@ -354,8 +361,9 @@ def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
     needed = 2 * (plan.held_out_pool + plan.held_out_queries)
     if len(rest) < needed:
         raise ConfigError(
-            f"data: {needed:,} examples are needed to judge on, but only {len(rest):,} are left, because examples with "
-            "the same prompt stay together. Remove repeated prompts, or give more examples."
+            f"data: the test of the result needs {needed:,} examples, but only {len(rest):,} are left, because "
+            "examples with the same prompt are never divided between learning and test. Remove repeated prompts, or "
+            "give more examples."
         )
     return learn, rest
 

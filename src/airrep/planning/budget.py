@@ -457,13 +457,14 @@ def measure_machine(
 
 def _sample(corpus: Corpus, seed: int, lm: "TargetLM | None" = None) -> Corpus:
     """Draw examples at random, which the LM can read (ConfigError: there are none)."""
-    rows, some = stream(seed, "adapt", "measure").permutation(len(corpus)), corpus
+    rows, refused = stream(seed, "adapt", "measure").permutation(len(corpus)), dict[int, str]()
     for first in range(0, len(rows), MEASURED):
         some = corpus.take(sorted(rows[first : first + MEASURED]))
         refused = {} if lm is None else lm.unusable(some)
         if len(refused) < len(some):
             return some.without(refused)
-    raise ConfigError(f"data: the LM cannot read any of {len(corpus):,} examples. Give other data.")
+    reason = next(iter(refused.values()), "")
+    raise ConfigError(f"data: the LM cannot read any of {len(corpus):,} examples. A reason: {reason}")
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -489,7 +490,9 @@ def forecast_training(
 ) -> Forecast:
     """Encode a few texts and count the texts of all steps and evaluations. The forecast's ``examples`` are steps."""
     if not learn:
-        raise ConfigError("--dry-run: no labels are given. Give LABELS, directories that `airrep label` wrote.")
+        raise ConfigError(
+            "--dry-run: no labels (measured losses) are given. Give LABELS, directories that `airrep label` wrote."
+        )
     encode, layers = measure_encoder(learn[0].train, settings.start, settings.seed)
     share = trained_share(settings.train_layers, layers)
     texts, judged = (sum(len(one.train) + len(one.queries) for one in part) for part in (learn, held_out))

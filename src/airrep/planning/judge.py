@@ -165,8 +165,8 @@ def check_examples(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"judge: {many(examples, 'example is', 'examples are')} left to draw from, without the queries; "
-            f"at least {LEAST_EXAMPLES} are needed. Use an index of more examples."
+            f"judge: the index has {many(examples, 'example')} for fine-tunes, not counting the queries, but at least "
+            f"{LEAST_EXAMPLES} are needed. Use an index of more examples."
         )
 
 
@@ -355,7 +355,9 @@ class _Judging:
         except DataError as error:
             if moving is None or not moving.hardly:
                 raise
-            raise DataError(f"judge: {moving.sentence}, which is too little to judge on. {REMEDY}") from error
+            raise DataError(
+                f"judge: {moving.sentence}. So small a change cannot show how good the index is. {REMEDY}"
+            ) from error
         verdict, sentence = verdict_of(found, moving)
         found = replace(found, facts={**found.facts, JUDGEMENT: sentence})
         path = found.save(self.out / EVALUATION, replace=True)
@@ -373,10 +375,12 @@ class _Judging:
             )
         asked = Asked.of(self.question, refused, MOST_WEIGHING_QUERIES, self.seed) if len(refused) < count else None
         if asked is None or not asked.answers:
-            raise ConfigError("judge: the LM cannot read any of the queries. Give other queries.")
+            reason = next(iter(refused.values()), "")
+            raise ConfigError(f"judge: the LM cannot read any of the {count:,} queries. A reason: {reason}")
         if len(asked.answers) < count:
             self.tell(
-                f"{len(asked.answers):,} of {count:,} queries used: each text once, and at most {MOST_WEIGHING_QUERIES}"
+                f"airrep uses {len(asked.answers):,} of {count:,} queries: each text once, and at most "
+                f"{MOST_WEIGHING_QUERIES}"
             )
         return asked
 
@@ -412,8 +416,8 @@ class _Judging:
         instance = LabelledInstance("0", train.take(rows["train"][0]), asked.corpus, groups, blank)
         if not _varies(asked, self._named, instance):
             raise ConfigError(
-                f"judge: {self.index.path} gives all examples the same score for these queries, so there is nothing to "
-                "judge. Give queries that are closer to the data, or another index."
+                f"judge: {self.index.path} gives all examples the same score for these queries, so its scores cannot "
+                "be tested. Give queries that are closer to the data, or another index."
             )
 
     def _measured(self, corpus: Corpus, queries: int, lm: "TargetLM", end: float) -> Costs:
@@ -514,9 +518,10 @@ def verdict_of(evaluation: Evaluation, moved: Moved | None) -> tuple[Verdict, st
     """Return the verdict on the first row, and its sentence."""
     first, *others = evaluation.rows
     if moved is not None and moved.hardly:
-        return "not judged", f"Nothing can be judged on your data: {moved.sentence}, which is too little. {REMEDY}"
+        hardly = f"{moved.sentence}. So small a change cannot show how good the index is. {REMEDY}"
+        return "not judged", f"Nothing can be judged on your data: {hardly}"
     caution = caution_on(evaluation.distinct_queries)
-    few = f" ({evaluation.distinct_queries} queries: {caution})" if caution else ""
+    few = f" ({many(evaluation.distinct_queries, 'query', 'queries')}: {caution})" if caution else ""
     best = max((row for row in others if row.name != CHANCE), key=lambda row: row.value, default=None)
     verdict, told = _against(first, best)
     return verdict, f"On your data {told}.{few}"

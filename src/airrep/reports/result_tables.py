@@ -168,7 +168,8 @@ def changes_text(entries: Sequence[QueryChange], *, contrast: bool) -> str:
         return f"The group score of the training data{less} {way}: {effect_text(changes[0], better=contrast)}."
     mean = Scale.over(changes).show(sum(changes) / max(1, len(changes)))
     below, above = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
-    told = f"Mean change of the score over {len(changes):,} queries: {mean}. The score falls for {below:,} "
+    told = f"Mean change of the score over {many(len(changes), 'query', 'queries')}: {mean}. "
+    told += f"The score falls for {below:,} "
     return f"{told}({effect_text(-1, better=contrast)}) and rises for {above:,}."
 
 
@@ -188,7 +189,7 @@ def shares_tables(hits: Sequence[Hit]) -> list[Table]:
             for name, own in found[:ROLL_UP_ROWS]
         ]
         rest = [len(own) for _, own in found[ROLL_UP_ROWS:]]
-        more = f" {len(rest):,} more with {sum(rest):,} hits are left out." if rest else ""
+        more = f" {len(rest):,} more with {many(sum(rest), 'hit')} are left out." if rest else ""
         columns = (key.capitalize(), "Hits", "Share", "Summed score")
         if scores.keys() - {None}:
             tables.append(Table("", columns, tuple(lines), f"These hits by {key}.{more}"))

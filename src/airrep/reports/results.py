@@ -95,8 +95,8 @@ def write_report(
     if answers:
         if len(answers) < len(given):
             raise ConfigError(
-                "report: results of top, group or what-if cannot share a page with other answers. Write one report "
-                "for each kind."
+                "report: results of top, group or what-if cannot share a page with results of other commands. Write "
+                "two reports."
             )
         write_output(path, page_bytes(answers_page(answers, title, notes)))
         return path

@@ -97,8 +97,7 @@ class ReportSource:
     @property
     def subsets(self) -> int | None:
         """Number of subsets in all instances of the labels; None for measures without subsets."""
-        found: int | None = self.evaluation.facts.get("subsets")
-        return found
+        return self.evaluation.facts.get("subsets")
 
     @property
     def dropped(self) -> tuple[int, int]:

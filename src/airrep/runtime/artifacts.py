@@ -164,7 +164,9 @@ def _parse_manifest(folder: Path, kind: str | None) -> tuple[bytes, dict[str, An
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Correct its permissions.") from error
     except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{path}: is not JSON, so it was altered. Restore it or build it again.") from error
+        raise ArtifactError(
+            f"{path}: is not valid JSON, so it was altered or damaged. Restore it or build it again."
+        ) from error
     if not isinstance(manifest, dict) or type(manifest.get("format")) is not int:
         raise ArtifactError(f"{path}: is not a manifest of airrep. Give the path of a directory that airrep wrote.")
     return content, manifest
@@ -279,8 +281,8 @@ def as_written(path: Path) -> Iterator[None]:
         raise
     except Exception as error:  # an altered or foreign file may raise nearly anything
         raise ArtifactError(
-            f"{path}: is not as airrep writes it ({type(error).__name__}), so it was altered. "
-            "Restore it or build it again."
+            f"{path}: does not have the form that airrep writes ({type(error).__name__}), so it was altered or "
+            "damaged. Restore it or build it again."
         ) from error
 
 

@@ -137,8 +137,7 @@ def has_onednn() -> bool:
 def _onednn(x: "Tensor", weight: "Tensor", bias: "Tensor | None") -> "Tensor":
     import torch
 
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return made
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 def is_first_process() -> bool:

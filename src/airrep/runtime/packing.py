@@ -41,8 +41,7 @@ class Batch(NamedTuple):
     def positions(self) -> Rows:
         """The position of each token in its own sequence, from 0: ``(t,)``."""
         starts = np.cumsum(self.lengths) - self.lengths
-        places: Rows = np.arange(self.tokens, dtype=np.int64) - np.repeat(starts, self.lengths)
-        return places
+        return np.arange(self.tokens, dtype=np.int64) - np.repeat(starts, self.lengths)
 
 
 def runs_of(lengths: Sequence[int]) -> tuple[EqualRun, ...]:

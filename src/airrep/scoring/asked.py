@@ -51,16 +51,14 @@ class BoundedScores:
     def widest(self) -> np.ndarray:
         """The largest error for each query, ``(q,)``."""
         most = np.array([column.max() for column in self.bounds], np.float64)  # numpy is slow at both at once
-        widest: np.ndarray = most @ self.slack[:-1] + self.slack[-1]
-        return widest
+        return most @ self.slack[:-1] + self.slack[-1]
 
     def least_of_best(self, k: int) -> np.ndarray:
         """Return a score that at least k rows of the piece are known to reach, ``(q,)``, by the first rows if many."""
         first = self.values[: max(WIDE, 32 * k)]
         place = len(first) - k
         kth: np.ndarray = np.partition(first, place, axis=0)[place]
-        known: np.ndarray = kth - self.widest
-        return known
+        return kth - self.widest
 
     def above(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
         """Return pairs that may exceed *floor* ``(q,)`` of their query: query, row, score, error bound, exact part."""
@@ -214,7 +212,8 @@ class Asked(ABC):
         pooling = pool or self.pooling
         if pooling.reads_features or pooling.kind == "channels":
             raise ConfigError(
-                f"pool '{pooling}': needs features that this method does not have. Use pool sum, mean or attention."
+                f"pool '{pooling}' (a way to score a group): needs features that this method does not have. Use pool "
+                "sum, mean or attention."
             )
         return pooled(self, groups, pooling, exact=exact)
 
@@ -226,8 +225,7 @@ class Asked(ABC):
     def of_row(self, row: int) -> np.ndarray:
         """Compute the scores of one row, ``(q,)`` float64."""
         number = bisect_right(self.spans, row, key=attrgetter("start")) - 1
-        found: np.ndarray = self.scores(Piece(number, self.spans[number].start, np.array([row]), 1))[0]
-        return found
+        return self.scores(Piece(number, self.spans[number].start, np.array([row]), 1))[0]
 
     def channels(self) -> "Mapping[str, Asked]":
         """Return the channels of a sum, each with its weights; empty if this is not a sum."""
@@ -263,8 +261,7 @@ class ScoresAsked(Asked):
         return ScoresAsked(self.method, self.queries, kept, channel, self.pooling)
 
     def scores(self, piece: Piece) -> np.ndarray:
-        found: np.ndarray = self.values[:, piece.rows].T.astype(np.float64)
-        return found
+        return self.values[:, piece.rows].T.astype(np.float64)
 
 
 class SumAsked(Asked):
@@ -413,8 +410,7 @@ def even_pairs(asked: Asked) -> Asked:
 
 def _largest(values: np.ndarray) -> np.ndarray:
     """Return the greatest absolute value in each column."""
-    found: np.ndarray = np.maximum(values.max(axis=0, initial=0), -values.min(axis=0, initial=0)).astype(np.float64)
-    return found
+    return np.maximum(values.max(axis=0, initial=0), -values.min(axis=0, initial=0)).astype(np.float64)
 
 
 def check_size(greatest: float, piece: Piece) -> None:

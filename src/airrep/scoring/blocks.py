@@ -199,8 +199,7 @@ class Piece:
         matrix = block.features
         if isinstance(matrix, ByColumn):
             return self._by_column(matrix)
-        part: SparseRows = self.take(matrix).astype(np.float64, copy=False)
-        return part
+        return self.take(matrix).astype(np.float64, copy=False)
 
     def _by_column(self, matrix: ByColumn) -> ByColumn:
         first, stop = int(self.rows[0]) - self.start, int(self.rows[-1]) + 1 - self.start
@@ -244,8 +243,8 @@ def check_blocks(blocks: Sequence[Block]) -> Shape:
             )
         if _kind(block) != first:
             raise DataError(
-                f"blocks: the features of row {rows} have another width than those of row 0, or only one of them is "
-                "sparse. Pass blocks of features that all come from one index."
+                f"blocks: the features of rows 0 and {rows} differ in width, or only one of the two is sparse. Pass "
+                "blocks of features that all come from one index."
             )
         rows += block.features.shape[0]
     return Shape(rows, first[1])

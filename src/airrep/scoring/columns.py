@@ -284,8 +284,7 @@ class SparseProducts:
         """Return the factors of frequent columns' codes, ``(q, m)`` float64."""
         places = frequent.columns
         own = select_columns(self._queries, places).toarray() if self._dense is None else self._dense[:, places]
-        weights: np.ndarray = own * frequent.steps
-        return weights
+        return own * frequent.steps
 
     @cached_property
     def _dense(self) -> np.ndarray | None:

@@ -22,8 +22,7 @@ def contrast_scores(answer: np.ndarray, better: np.ndarray) -> np.ndarray:
         array([ 8., 40.])
     """
     first, second = np.asarray(answer, np.float64), np.asarray(better, np.float64)
-    found: np.ndarray = (first - second) * (np.abs(first) + np.abs(second))
-    return found
+    return (first - second) * (np.abs(first) + np.abs(second))
 
 
 class ContrastAsked(Asked):

@@ -64,8 +64,7 @@ class Card(Device):
 
     def norms(self, rows: Any) -> np.ndarray:
         """Compute norms of rows, ``(b,)``."""
-        found: np.ndarray = self._torch.linalg.vector_norm(rows, dim=1).cpu().numpy()
-        return found
+        return self._torch.linalg.vector_norm(rows, dim=1).cpu().numpy()
 
     def multiply(self, rows: Any, queries: Any, out: np.ndarray) -> None:
         """Write scores ``(b, q)`` into *out*, computed in the type of the queries."""

@@ -100,8 +100,7 @@ def _shares(chunk: MemberChunk, features: np.ndarray, directions: np.ndarray) ->
         members = table.indices[first:last]
         likeness[first:last] = unit[members] @ directions[group] - own[members]
     np.maximum(likeness, 0, out=likeness)
-    shares: np.ndarray = np.divide(np.log1p(likeness), likeness, out=np.ones_like(likeness), where=likeness > 0)
-    return shares
+    return np.divide(np.log1p(likeness), likeness, out=np.ones_like(likeness), where=likeness > 0)
 
 
 ROWS, COLUMNS = 2048, 128

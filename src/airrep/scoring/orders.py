@@ -122,8 +122,7 @@ def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: in
 def _printed(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, order: int) -> np.ndarray:
     """Use the paper's printed constants: c¹ = 1/(n−m) in order 1; c¹ = n/(n−m) and c² = m/(n−m)² in order 2."""
     m, rest = sizes[:, None], (n - sizes)[:, None].astype(np.float64)
-    effect: np.ndarray = total / rest if order == 1 else n / rest * total + m / rest**2 * product(total)
-    return effect
+    return total / rest if order == 1 else n / rest * total + m / rest**2 * product(total)
 
 
 def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
@@ -146,8 +145,8 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         before, square = square, np.where(square > goal, _dots(residual, residual), 0)
         direction = residual + _quotient(square, before) * direction
     raise DataError(
-        f"pool order-inf: the solver did not converge in {STEPS} steps. Use --pool order-2, smaller groups, "
-        "or an index that --method logra built with a larger damping (--set damping=)."
+        f"pool order-inf (a way to score groups): the solver did not converge in {STEPS} steps. Use --pool order-2 or "
+        "smaller groups, or build the index with a larger damping: --method logra --set damping=VALUE."
     )
 
 
@@ -165,7 +164,7 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "pool order-inf: without one of the groups the loss has no minimum. Use --pool order-1, or an index built "
-            "with --method logra."
+            "pool order-inf (a way to score a group): one of the groups cannot be scored, because the loss without "
+            "this group has no minimum. Use --pool order-1, or an index built with --method logra."
         )
     return found

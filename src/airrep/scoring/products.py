@@ -148,8 +148,7 @@ class DenseAsked(Asked):
         return np.asarray(np.linalg.norm(self._wide, axis=1))
 
     def scores(self, piece: Piece) -> np.ndarray:
-        scores: np.ndarray = piece.dense(self.blocks, np.float64) @ self._wide.T
-        return scores
+        return piece.dense(self.blocks, np.float64) @ self._wide.T
 
     def bounded(self, piece: Piece) -> BoundedScores:
         return self._scan.look(piece, self.blocks)
@@ -222,8 +221,7 @@ class SparseAsked(Asked):
         return SparseProducts(self._narrow)
 
     def _rows(self, piece: Piece) -> SparseMatrix:
-        found: SparseMatrix = piece.once(id(self._stored), lambda: self._stored.read(piece))
-        return found
+        return piece.once(id(self._stored), lambda: self._stored.read(piece))
 
     def scores(self, piece: Piece) -> np.ndarray:
         return self._products.scores(self._rows(piece))
@@ -238,8 +236,7 @@ class SparseAsked(Asked):
 
     def exact(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
         rows, place = np.unique(row, return_inverse=True)
-        found: np.ndarray = self.refined(rows)[0][place, query]
-        return found
+        return self.refined(rows)[0][place, query]
 
     def refined(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Compute exact scores, with errors of 0: sums are in the order of columns."""
@@ -252,8 +249,7 @@ class SparseAsked(Asked):
         return found, np.zeros_like(found)
 
     def of_row(self, row: int) -> np.ndarray:
-        found: np.ndarray = super().of_row(row) if self.final else self.refined(np.array([row]))[0][0]
-        return found
+        return super().of_row(row) if self.final else self.refined(np.array([row]))[0][0]
 
     def rough(self, piece: Piece, out: np.ndarray) -> tuple[float, float]:
         rows = self._rows(piece)

@@ -66,8 +66,7 @@ def gumbel_top_k(log_weights: np.ndarray, count: int, generator: "np.random.Gene
         raise DataError("select: a weight is NaN or infinite. Check the features that the weights come from.")
     check_count("select: count", count, int(np.isfinite(log_weights).sum()))
     noisy = log_weights + generator.gumbel(size=log_weights.shape)
-    drawn: Rows = np.argsort(-noisy, kind="stable")[:count]
-    return drawn
+    return np.argsort(-noisy, kind="stable")[:count]
 
 
 def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
@@ -264,8 +263,7 @@ def _first(found: _Candidates, score: np.ndarray, k: int) -> np.ndarray:
     """Return places of the first k candidates of each query, in order: greatest score first, ties by row."""
     order = np.lexsort((found.row, -score, found.query))
     query = found.query[order]
-    first: np.ndarray = order[np.arange(len(order)) - np.searchsorted(query, query) < k]
-    return first
+    return order[np.arange(len(order)) - np.searchsorted(query, query) < k]
 
 
 def _kth_greatest(query: np.ndarray, score: np.ndarray, count: int, k: int) -> np.ndarray:

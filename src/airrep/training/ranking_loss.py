@@ -67,8 +67,7 @@ def ranking_loss(
     if torch.isinf(labels).any():
         raise DataError("ranking loss: a label is infinite. Pass finite labels, and NaN where a label is missing.")
     apply: Any = _RankingLoss.apply  # torch declares no types for it
-    loss: torch.Tensor = apply(scores, labels.detach(), t_min, t_max, reduction)
-    return loss
+    return apply(scores, labels.detach(), t_min, t_max, reduction)
 
 
 def _tensor(values: NumbersLike) -> torch.Tensor:
@@ -139,8 +138,7 @@ class _RankingLoss(torch.autograd.Function):
         divisor = count if reduction == "mean" else torch.ones_like(count)
         if gradient is not None:
             ctx.save_for_backward((gradient / divisor).to(scores.dtype))
-        loss: torch.Tensor = (total / divisor).to(scores.dtype)
-        return loss
+        return (total / divisor).to(scores.dtype)
 
     @staticmethod
     def backward(ctx: Any, *of_loss: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:

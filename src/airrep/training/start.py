@@ -12,7 +12,7 @@ from airrep.arrays import DenseFeatures, GroupScores
 from airrep.encoder.load import load_encoder
 from airrep.encoder.networks.bert import UnitLength
 from airrep.encoder.networks.packed import Network, Trainable, network_of
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, many
 from airrep.evaluation.judging import best_of, scales, score_features
 from airrep.runtime.seeding import stream
 from airrep.scoring.asked import score_all
@@ -42,7 +42,7 @@ def load_start(settings: TrainingSettings) -> Trainable:
     layers = len(network_of(start).layers)
     if settings.train_layers != "all" and settings.train_layers > layers:
         raise ConfigError(
-            f"train_layers={settings.train_layers}: the encoder to start from has {layers} layers. "
+            f"train_layers={settings.train_layers}: the encoder to start from has {many(layers, 'layer')}. "
             f"Choose 0 to {layers}, or all."
         )
     if settings.dropout and not layers:

@@ -244,7 +244,7 @@ def test_a_model_that_changed_on_disk_is_loaded_again(tmp_path: Path) -> None:
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     folder = tiny_lm(tmp_path / "lm")
-    with pytest.raises(ConfigError, match="lm: .* needs view=response"):
+    with pytest.raises(ConfigError, match="lm works only with view=response"):
         make(folder, view="prompt")
     with pytest.raises(DataError, match='the LM cannot read 1 of 1 examples. .*"long": .* has 10'):
         make(folder).fit(Corpus.from_examples([Example("a", "x" * 100, "long")]))

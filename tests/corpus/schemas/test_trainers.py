@@ -7,6 +7,7 @@ import pytest
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.records import Schema
+from airrep.corpus.schemas.forms import JOINT, Turns
 from airrep.errors import ConfigError, DataError
 
 ALPACA = {"instruction": "Add.", "input": "2 2", "output": "4"}
@@ -86,8 +87,40 @@ def test_trl_trains_a_conversation_once_whatever_the_turns(record: dict[str, Any
     assert last.reading.forms == every.reading.forms == (form,)
     assert last.reading.earlier_turns == every.reading.earlier_turns == 0
     assert [(one.chat, one.metadata) for one in every] == [(one.chat, one.metadata) for one in last]
-    (open_ended,) = read({"messages": TALK[:4]}, "trl", turns="all")
-    assert open_ended.chat == {"messages": TALK[:3], "learn": "all"}
+
+
+@pytest.mark.parametrize("turns", ["last", "all"])
+def test_trl_reads_a_conversation_up_to_its_last_answer(turns: Turns) -> None:
+    note = " (messages after the last answer: not read)"
+    chat = Corpus.from_records([{"messages": TALK[:4]}], trained_with="trl", turns=turns)
+    assert (chat.reading.forms, chat[0].response, chat[0].chat) == (
+        (f"messages{note}",),
+        "4",
+        {"messages": TALK[:3], "learn": "all"},
+    )
+    wrong = {**TALK[2], "weight": 0}  # trl follows no such mark
+    for said, expected in ((TALK[2:4], {"form": "messages"}), ([*TALK[2:4], wrong, TALK[3]], {"asked": 2})):
+        found = Corpus.from_records([{"prompt": TALK[:2], "completion": said}], trained_with="trl", turns=turns)
+        assert found.reading.forms == (f"prompt and completion{note}",)
+        assert found[0].response == "4"
+        assert expected.items() <= (found[0].chat or {}).items()
+
+
+def test_of_a_pair_of_conversations_all_after_the_messages_in_common_is_learnt() -> None:
+    better, worse = [*TALK[:2], {**TALK[2], "content": "four"}, *TALK[3:]], TALK
+    for chosen, rejected in ((better, worse), (better, worse[:3]), (TALK[:3], TALK), (TALK, TALK[:3])):
+        record = {"chosen": chosen, "rejected": rejected}
+        (pair,) = read(record, "trl", preferences="pairs")
+        for side, said in zip(pair.sides, (chosen, rejected), strict=True):
+            chat = (side and side.chat) or {}
+            messages, asked = chat.get("messages", said), chat.get("asked", len(said) - 1)
+            assert (messages[:asked], messages[asked:]) == (TALK[:2], said[2:])
+        both = read({"prompt": "2+2?", **record}, preferences="both")
+        assert [one.response for one in both] == [chosen[-1]["content"], rejected[-1]["content"]]
+    other = [TALK[0], {**TALK[1], "content": "1+1?"}, TALK[2]]
+    assert (read({"chosen": TALK[:3], "rejected": other})[0].chat or {}).keys() == {"form"}
+    with pytest.raises(DataError, match="chosen and rejected answer different prompts"):
+        read({"chosen": TALK[:3], "rejected": other}, preferences="pairs")
 
 
 @pytest.mark.parametrize(
@@ -356,6 +389,8 @@ def test_all_of_a_completion_is_learnt() -> None:
     (example,) = read({"prompt": TALK[:2], "completion": TALK[2:]})
     assert (example.response, example.chat) == ("6", {"messages": TALK, "asked": 2})
     assert [one.response for one in read({"prompt": TALK[:2], "completion": TALK[2:]}, turns="all")] == ["4", "6"]
+    forms = [Schema().parse({"prompt": TALK[:2], "completion": TALK[2:stop]})[0] for stop in (5, 3)]
+    assert forms == [f"prompt and completion{JOINT}", "prompt and completion"]
 
 
 def test_parts_of_other_names_reach_the_template_as_what_they_are() -> None:

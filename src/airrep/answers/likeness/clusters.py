@@ -111,8 +111,7 @@ def _between(part: np.ndarray, known: np.ndarray, places: np.ndarray) -> np.ndar
     nearest = np.argpartition(far, min(NEAREST, far.shape[1] - 1), axis=1)[:, :NEAREST]
     gaps = np.take_along_axis(far, nearest, axis=1) + (part**2).sum(axis=1, keepdims=True)
     weights = 1 / np.maximum(gaps, 1e-6)
-    mean: np.ndarray = (places[nearest] * weights[:, :, None]).sum(axis=1) / weights.sum(axis=1, keepdims=True)
-    return mean
+    return (places[nearest] * weights[:, :, None]).sum(axis=1) / weights.sum(axis=1, keepdims=True)
 
 
 def _scaled(places: np.ndarray) -> np.ndarray:

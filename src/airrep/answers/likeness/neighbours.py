@@ -83,8 +83,7 @@ def disagreement(prompts: np.ndarray, responses: np.ndarray, near: Neighbours) -
         together = theirs.sum(axis=0)
         alike = ((together**2).sum() - (theirs**2).sum()) / (k * (k - 1))
         odd[place] = alike - responses[place] @ together / k
-    found: np.ndarray = odd + fits[near.places].mean(axis=1) - fits
-    return found
+    return odd + fits[near.places].mean(axis=1) - fits
 
 
 def robust_deviations(values: np.ndarray) -> np.ndarray:
@@ -97,16 +96,14 @@ def robust_deviations(values: np.ndarray) -> np.ndarray:
     distances = np.abs(values - middle)
     distances[distances <= ALIKE] = 0.0
     scale = 1.4826 * float(np.median(distances)) or 1.2533 * float(distances.mean())
-    deviations: np.ndarray = (values - middle) / (scale or 1.0)
-    return deviations
+    return (values - middle) / (scale or 1.0)
 
 
 def mostly_unknown(attributor: Attributor, examples: Sequence[Example]) -> Mask:
     """Return True for each example whose text an encoder mostly does not know; such texts look alike to it."""
     if not isinstance(attributor, EmbeddingAttributor):
         return np.zeros(len(examples), bool)
-    unknown: Mask = attributor.encoder.unknown_shares(examples) > _MOST_UNKNOWN
-    return unknown
+    return attributor.encoder.unknown_shares(examples) > _MOST_UNKNOWN
 
 
 @dataclass(frozen=True)

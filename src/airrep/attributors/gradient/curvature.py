@@ -77,8 +77,7 @@ def _settled(directions: Float64[np.ndarray, "w r"]) -> Float64[np.ndarray, "w r
     """Return the orthonormal basis of the same space that is nearest to a fixed random one."""
     nearest = stream(0, "directions", *directions.shape).standard_normal(directions.shape)
     one, _, other = linalg.svd(directions.T @ nearest)
-    found: np.ndarray = directions @ (one @ other)
-    return found
+    return directions @ (one @ other)
 
 
 def fading(eigenvalues: Float64[np.ndarray, " r"], cut: float) -> Float64[np.ndarray, " r"]:
@@ -86,8 +85,7 @@ def fading(eigenvalues: Float64[np.ndarray, " r"], cut: float) -> Float64[np.nda
 
     For eigenvalues near the cut, rounding decides which direction is inside, so none of them may count fully.
     """
-    found: np.ndarray = ((eigenvalues - cut) / (BORDER * cut)).clip(0, 1) if cut else np.ones(len(eigenvalues))
-    return found
+    return ((eigenvalues - cut) / (BORDER * cut)).clip(0, 1) if cut else np.ones(len(eigenvalues))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +116,7 @@ class Kronecker:
 
     def factor(self, damping: float, exponent: float = 1.0) -> Float64[np.ndarray, "o i"]:
         """Return the factor of a gradient along each pair of eigenvectors; errors as for :meth:`whiten`."""
-        found: np.ndarray = self.shares / stretch(self.eigenvalues, damping, exponent)
-        return found
+        return self.shares / stretch(self.eigenvalues, damping, exponent)
 
     def whiten(
         self, gradients: Float[np.ndarray, "n o i"], damping: float, exponent: float = 1.0
@@ -132,8 +129,7 @@ class Kronecker:
             TrainingError: the curvature is zero, or has zeros and no damping.
         """
         rotated = np.matmul(self.outward.T, np.matmul(gradients, self.inward))
-        white: np.ndarray = rotated * self.factor(damping, exponent)
-        return white
+        return rotated * self.factor(damping, exponent)
 
 
 def damped(eigenvalues: np.ndarray, damping: float) -> np.ndarray:
@@ -159,8 +155,7 @@ def no_inverse() -> TrainingError:
 
 def stretch(eigenvalues: np.ndarray, damping: float, exponent: float) -> np.ndarray:
     """Return (λ_i + λ)^(p/2), by which gradients are divided along each eigenvector; errors as for :func:`damped`."""
-    found: np.ndarray = damped(eigenvalues, damping) ** (exponent / 2)
-    return found
+    return damped(eigenvalues, damping) ** (exponent / 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,13 +177,11 @@ class Fisher:
         self, gradients: Float[np.ndarray, "n d"], damping: float, exponent: float = 1.0
     ) -> Float[np.ndarray, "n d"]:
         """Multiply each gradient by (F + λI)^(-p/2), in the eigenbasis; λ, p and errors as for :class:`Kronecker`."""
-        found: np.ndarray = gradients @ (self.vectors / stretch(self.eigenvalues, damping, exponent))
-        return found
+        return gradients @ (self.vectors / stretch(self.eigenvalues, damping, exponent))
 
     def inverse(self, damping: float) -> Float64[np.ndarray, "d d"]:
         """(F + λI)⁻¹; λ and errors as for :meth:`whiten`."""
-        found: np.ndarray = (self.vectors / damped(self.eigenvalues, damping)) @ self.vectors.T
-        return found
+        return (self.vectors / damped(self.eigenvalues, damping)) @ self.vectors.T
 
 
 def _divided(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
@@ -196,8 +189,7 @@ def _divided(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"]) -> Fl
     good = np.isfinite(rows).all(axis=1) & np.isfinite(of).all(axis=1) & of.any(axis=1)
     largest = np.where(good, np.abs(of).max(axis=1, initial=0.0), 1.0).astype(np.float64)[:, None]
     lengths = np.linalg.norm(np.where(good[:, None], of, 1.0) / largest, axis=1, keepdims=True)
-    found: np.ndarray = np.where(good[:, None], rows, 0.0) / largest / lengths
-    return found
+    return np.where(good[:, None], rows, 0.0) / largest / lengths
 
 
 def unit(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"] | None = None) -> Float[np.ndarray, "n d"]:
@@ -213,8 +205,7 @@ def unit(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"] | None = N
     largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
     scaled = wide / np.where(largest > 0, largest, 1.0)  # so that no square underflows
     lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
-    found: np.ndarray = scaled / np.where(lengths > 0, lengths, 1.0)
-    return found
+    return scaled / np.where(lengths > 0, lengths, 1.0)
 
 
 def inverse_lengths(rows: Float[np.ndarray, "n d"], scaled: bool = True) -> Float64[np.ndarray, " n"]:
@@ -223,5 +214,4 @@ def inverse_lengths(rows: Float[np.ndarray, "n d"], scaled: bool = True) -> Floa
         return np.ones(len(rows))
     finite = np.isfinite(rows).all(axis=1)
     lengths = np.linalg.norm(np.where(finite[:, None], rows, 0.0).astype(np.float64), axis=1)
-    found: np.ndarray = np.divide(1.0, lengths, out=np.zeros(len(rows)), where=lengths > 0)
-    return found
+    return np.divide(1.0, lengths, out=np.zeros(len(rows)), where=lengths > 0)

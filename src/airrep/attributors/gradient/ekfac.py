@@ -533,5 +533,4 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
                 scores = torch.where(lengths > 0, scores / lengths, 0.0)
             found[torch.from_numpy(read.rows)] = scores.float().cpu()
         found[~torch.isfinite(found).all(dim=1)] = 0.0
-        whole: np.ndarray = found.numpy()
-        return whole
+        return found.numpy()

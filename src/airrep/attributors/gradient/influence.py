@@ -108,15 +108,13 @@ class Hessian:
                 for part in (slice(first, first + step) for first in range(0, len(asked), step)):
                     total[part] += self._again(gradient, asked[part])
             self._on_documents(len(batch.rows))
-        found: np.ndarray = total.cpu().numpy()
-        return found
+        return total.cpu().numpy()
 
     def matrix(self) -> Float64[np.ndarray, "d d"]:
         """Return H, made exactly symmetric (ConfigError: there are too many weights)."""
         check_size(self.dimension)
         found = self.products(np.eye(self.dimension))
-        symmetric: np.ndarray = (found + found.T) / 2
-        return symmetric
+        return (found + found.T) / 2
 
     def _gradient(self, batch: Batch) -> tuple[Float64[Tensor, " d"], int]:
         """Return a batch's share of the mean loss's gradient, with its graph, and the size of its largest tensor."""
@@ -216,8 +214,7 @@ def _curvature(
 
 
 def _squares(rows: Float64[np.ndarray, "k d"]) -> Float64[np.ndarray, " k"]:
-    found: np.ndarray = np.einsum("kd,kd->k", rows, rows)
-    return found
+    return np.einsum("kd,kd->k", rows, rows)
 
 
 def _indefinite(curvature: float, damping: float) -> TrainingError:
@@ -354,12 +351,11 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
     def _train_features(self, examples: Sequence[Example], on_rows: OnRows | None) -> np.ndarray:
         learnt = self._fitted()
         rows = self._whole.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
-        found: np.ndarray = (
+        return (
             linalg.solve_triangular(learnt["factor"], rows.T, lower=True).T
             if self.symmetric
             else rows * learnt["scale"]
         )
-        return found
 
     def tokens(self, query: Example, examples: Sequence[Example]) -> list[TokenProducts] | None:
         """Split products of gradients, with (H + λI)⁻¹ between them, over pairs of tokens; None with ``solver=cg``.

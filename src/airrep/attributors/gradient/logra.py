@@ -224,8 +224,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         white = factors.whiten(shaped, chosen.damping, chosen.exponent) * factors.factor(
             chosen.damping, chosen.exponent
         )
-        solved: np.ndarray = np.matmul(factors.outward, np.matmul(white, factors.inward.T)).reshape(part.shape)
-        return solved
+        return np.matmul(factors.outward, np.matmul(white, factors.inward.T)).reshape(part.shape)
 
     def _whiten(self, n: int, part: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         factors = self._factor(n)
@@ -254,13 +253,11 @@ class Whitening(NamedTuple):
         return Whitening(*(each.to(device) for each in self))
 
     def __call__(self, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
-        white: Tensor = self.outward @ (gradients.float() * self.factor @ self.inward)
-        return white
+        return self.outward @ (gradients.float() * self.factor @ self.inward)
 
     def back(self, white: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
         """Apply the transpose."""
-        found: Tensor = self.outward.T @ white @ self.inward.T * self.factor
-        return found
+        return self.outward.T @ white @ self.inward.T * self.factor
 
 
 class WhitenedSketch:

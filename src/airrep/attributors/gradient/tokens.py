@@ -212,8 +212,7 @@ class Projected:
     def _back(self, site: Site, rows: Float[Tensor, "t w"]) -> Float[Tensor, "t o i"]:
         own = self._held[site.name]
         if self._finish is None:
-            whole: Tensor = rows.unflatten(1, (own.gradients.shape[1], own.inputs.shape[1]))
-            return whole
+            return rows.unflatten(1, (own.gradients.shape[1], own.inputs.shape[1]))
         return self._finish.back(site, rows)
 
     def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
@@ -231,8 +230,7 @@ class Projected:
 
 def between(held: Float[Tensor, "q o i"], inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Tensor:
     """Return g_tᵀ M_q a_t for each matrix M_q and each token t, ``(q, t)``."""
-    found: Tensor = ((held.flatten(0, 1) @ inputs.T).unflatten(0, held.shape[:2]) * gradients.T).sum(1)
-    return found
+    return ((held.flatten(0, 1) @ inputs.T).unflatten(0, held.shape[:2]) * gradients.T).sum(1)
 
 
 def outer_products(inputs: Float[Tensor, "t i"], gradients: Float[Tensor, "t o"]) -> Float[Tensor, "t oi"]:

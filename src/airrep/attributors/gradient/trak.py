@@ -98,8 +98,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
         if not self.output_probability:
             return rows
         doubts = np.stack([gradients.doubts for gradients in found]).mean(axis=0)
-        weighed: np.ndarray = rows * doubts[:, None]
-        return weighed
+        return rows * doubts[:, None]
 
     def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
         scales = np.ones(len(examples))

@@ -9,7 +9,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from airrep.arrays import DenseFeatures, Features, SparseFeatures
+from airrep.arrays import Features, SparseFeatures
 from airrep.attributors.direct import InMemory, RecentScores
 from airrep.attributors.recipes import Channel
 from airrep.corpus.corpus import Corpus, Example, read_corpus
@@ -122,8 +122,7 @@ def _loaded(path: Path) -> Features | None:
         return None  # of a method that keeps no features
     try:
         if dense.is_file():
-            features: DenseFeatures = np.load(dense, allow_pickle=False)
-            return features
+            return np.load(dense, allow_pickle=False)
         with np.load(thin, allow_pickle=False) as parts:
             found = SparseRows(parts["data"], parts["indices"], parts["indptr"], parts["shape"])
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:

@@ -272,8 +272,7 @@ def _gap_places(found: FoundTokens, code: np.ndarray, place: int) -> Iterator[Ng
 
 def order_of(columns: np.ndarray) -> np.ndarray:
     """Return the place of each column's order among the orders, int64."""
-    place: np.ndarray = (columns.astype(np.int64) - 1) // BUCKETS
-    return place
+    return (columns.astype(np.int64) - 1) // BUCKETS
 
 
 def _columns(series: _Series, orders: Sequence[int], skip: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -319,8 +318,7 @@ def _kinds(series: _Series, orders: Sequence[int], skip: bool) -> Iterator[_Ngra
 
 
 def _columns_of(code: np.ndarray, place: int) -> np.ndarray:
-    columns: np.ndarray = 1 + place * BUCKETS + (code >> np.uint64(64 - BITS)).astype(np.int64)
-    return columns
+    return 1 + place * BUCKETS + (code >> np.uint64(64 - BITS)).astype(np.int64)
 
 
 def _mixed(code: np.ndarray) -> np.ndarray:

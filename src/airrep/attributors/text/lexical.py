@@ -213,16 +213,14 @@ def log_ratio(target: np.ndarray, source: np.ndarray, smoothing: float) -> np.nd
     Raises:
         DataError: the counts of the source or of a target are all 0.
     """
-    ratio: np.ndarray = _log_shares(target, "target", smoothing) - _log_shares(source, "source", smoothing)
-    return ratio
+    return _log_shares(target, "target", smoothing) - _log_shares(source, "source", smoothing)
 
 
 def _log_shares(counts: np.ndarray, what: str, smoothing: float) -> np.ndarray:
     totals = counts.sum(axis=-1, keepdims=True, dtype=np.float64)
     if not (totals > 0).all():
         raise DataError(f"{what}: the texts have no n-grams. Give texts with words.")
-    logs: np.ndarray = np.log(counts / totals + smoothing)
-    return logs
+    return np.log(counts / totals + smoothing)
 
 
 T = TypeVar("T", bound=TfidfSettings | Bm25Settings)
@@ -445,8 +443,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         empty = np.flatnonzero(counts.lengths == 0)
         if len(empty) and self._settings.view == "whole":
             raise DataError(f"dsir: query '{examples[empty[0]].id}' has no words. Remove the query.")
-        dense: np.ndarray = counts.toarray()
-        return dense
+        return counts.toarray()
 
     def _ratios(self, counts: np.ndarray) -> SparseFeatures:
         ratios = np.zeros(counts.shape, np.float32)  # 0 for a view that shows nothing

@@ -130,8 +130,8 @@ def run_again(artifact: Path, *, replace: bool) -> None:
     old = next((one for one, _ in made if one.earlier), None)
     if old is not None:
         raise ConfigError(
-            f"{artifact}: an earlier version of airrep recorded only these options: {old.line}. Type the command "
-            f"yourself, with the options that this version has: airrep {old.words[1]} --help"
+            f"{artifact}: the command that made it cannot be run again, because an earlier version of airrep recorded "
+            f"it in another form: {old.line}. Type the command yourself; its options: airrep {old.words[1]} --help"
         )
     for one, folder in made:
         if not folder.is_dir():
@@ -153,8 +153,8 @@ def rerun_command(
 ) -> None:
     """Run again the commands that made a result, in the folders where they ran.
 
-    The commands skip what is finished. To make all of it again, for example because the data have changed, add
-    --replace. `airrep show RESULT` prints the commands.
+    Each repeated command skips work that is finished. To do all work again, for example because the data have changed,
+    add --replace. `airrep show RESULT` prints the commands.
     """
     from airrep.runtime.artifacts import fetched
 

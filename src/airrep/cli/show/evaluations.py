@@ -42,7 +42,7 @@ def print_correlations(evaluation: "Evaluation") -> None:
     if "signal_to_noise" in evaluation.facts:
         say(_noise(evaluation.facts["signal_to_noise"]))
     if (helped := evaluation.facts.get("helped")) is not None:
-        say("The scores are the changes that `airrep what-if` predicts.")
+        say("Each score is the change of the query's group score that `airrep what-if` computes for the removal.")
         say(f"In {helped:.1%} of the cases the removal raised a query's loss, so the removed examples had helped.")
     if told := evaluation.facts.get("hardly_moved"):
         say(printable(f"caution: the fine-tunes hardly changed the model, so the LDS say little: {told}"))
@@ -63,9 +63,17 @@ def _counts(evaluation: "Evaluation") -> str:
     tuned = f"; temperatures chosen on {', '.join(facts['tuned_on'])}" if facts.get("tuned_on") else ""
     kept = facts.get("not_tuned")
     if kept:
-        none = "; --tune changed nothing, because no index has an attention pool; channels keep their temperatures"
-        tuned = f"{tuned}; not tuned, because they have no attention pool: {', '.join(kept)}" if tuned else none
+        none = (
+            "; --tune changed nothing, because no index scores groups with attention (--pool); a recipe's methods "
+            "keep their temperatures"
+        )
+        tuned = (
+            f"{tuned}; not tuned, because they do not score groups with attention: {', '.join(kept)}" if tuned else none
+        )
     names = printable(", ".join(facts["instances"]))
+    seeds = zip(facts["instances"], facts.get("seeds_left_out", ()), strict=False)
+    gaps = ", ".join(f"seed {number} of {name}" for name, numbers in seeds for number in numbers)
+    unpaired = f"; left out, because its fine-tune on all examples or all its removals are missing: {gaps}"
     lacking = facts.get(f"{kind}_left_out")
     without = f"; {kind} left out, because they have no losses: {lacking:,}" if lacking else ""
     gone = facts.get("losses_missing")
@@ -78,7 +86,9 @@ def _counts(evaluation: "Evaluation") -> str:
         else ""
     )
     scant = caution_on(evaluation.distinct_queries)
-    more = printable(without + holes + left_out + copies + tuned) + (f"; {scant}" if scant else "")
+    more = printable((unpaired if gaps else "") + without + holes + left_out + copies + tuned) + (
+        f"; {scant}" if scant else ""
+    )
     return f"{many(facts['queries'], 'query', 'queries')}{several} and {facts[kind]:,} {kind} of {names}{more}"
 
 
@@ -95,7 +105,10 @@ def _ceiling(evaluation: "Evaluation") -> str:
 
 def _noise(ratio: float | None) -> str:
     if ratio is None:
-        return "signal-to-noise ratio of the effects: unknown; it needs several seeds with different losses"
+        return (
+            "signal-to-noise ratio of the effects: unknown; at least two seeds with different losses must have all "
+            "losses of at least two removals"
+        )
     meaning = "variance between removals minus the part due to seeds, divided by that part; 0 = only chance"
     return f"signal-to-noise ratio of the effects: {ratio:.2f} ({meaning})"
 
@@ -132,7 +145,8 @@ def print_adapted(made: "Adapted") -> None:
     print_table(Table.of_texts(("channel", "pool", "temperature", "weight"), rows))
     print_table(held_out_table("method and pool", made.report["rows"], "sum"))
     if made.report["scored_alike"]:
-        say(f"left out, as they give all subsets the same score: {printable(', '.join(made.report['scored_alike']))}")
+        alike = printable(", ".join(made.report["scored_alike"]))
+        say(f"methods that give all subsets the same score were left out: {alike}")
     for name, reason in made.report["rivals_missing"].items():
         say(printable(f"no comparison with {name}: {reason}"))
     say(made.report["sentence"])
@@ -171,8 +185,9 @@ def print_selection(evaluation: "Evaluation") -> None:
         f"{facts['examples']:,} training examples were selected to suit {facts['selected_by']}."
     )
     say(
-        f"The LM {snippet(facts['lm']['name'], 60)} was fine-tuned on the examples that each row selected, and then "
-        f"answered {_queries(evaluation)}.{averaged} The intervals come from resampling the tasks and queries."
+        f"For each row of the table, the LM {snippet(facts['lm']['name'], 60)} was fine-tuned on the training examples "
+        f"selected for that row. The fine-tuned LM then answered {_queries(evaluation)}.{averaged} The intervals come "
+        "from resampling the tasks and queries."
     )
     if facts["examples_left_out_as_queries"]:
         say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries and cannot be selected")
@@ -209,9 +224,9 @@ def print_trace(evaluation: "Evaluation") -> None:
     _print_values(evaluation)
     taught = span_text(facts["taught_by"])
     say(
-        f"{_queries(evaluation)}. The field {facts['facts']} of a query names the training examples that taught "
-        f"its answer ({facts['named_by']}): {taught} of {facts['examples']:,}. A random ranking would reach an MRR × "
-        f"100 of {hundred(facts['chance'])}."
+        f"{_queries(evaluation)}. The field {facts['facts']} of a query names, by {facts['named_by']}, the training "
+        f"examples that taught the answer. Each query names {taught} of {facts['examples']:,} training examples. A "
+        f"random ranking would reach an MRR × 100 of {hundred(facts['chance'])}."
     )
     if "lm" in facts:
         say(
@@ -254,8 +269,8 @@ def print_diagnosis(diagnosis: "Diagnosis") -> None:
     seeds = "one seed" if facts["seeds"] == 1 else f"{facts['seeds']} seeds"
     members = span_text(facts["subset_sizes"])
     say(
-        f"{many(facts['queries'], 'query', 'queries')}, {facts['subsets']:,} subsets of {members}, {seeds}. "
-        f"Advice: {PAGE}."
+        f"The labels (measured losses) have {many(facts['queries'], 'query', 'queries')}, {facts['subsets']:,} subsets "
+        f"of {members} examples, and {seeds}. Advice on each finding: {PAGE}."
     )
     say(diagnosis.sentence)
 

@@ -144,12 +144,14 @@ def system_message(system: object, name: str = "system") -> list[Message]:
     return [Message("system", text(name, system))]
 
 
-def last_turn(messages: list[Message], name: str = "messages") -> Pair:
+def last_turn(
+    messages: list[Message], name: str = "messages", advice: str = 'Set turns="all" to use every assistant turn'
+) -> Pair:
     """Return the last trained turn as the response to all before it; the last message must be an assistant's."""
     if messages[-1].role != "assistant":
         raise DataError(
             f"the last message has the role {messages[-1].role!r}, but a conversation must end with an assistant "
-            'message. Set turns="all" to use every assistant turn, or remove the record'
+            f"message. {advice}, or remove the record"
         )
     return _pair(messages, _answers(messages, name)[-1])
 
@@ -477,17 +479,18 @@ def _call(where: str, call: object) -> str:
 def _json(where: str, value: object) -> str:
     """Return a value as one line of JSON, without keys that are null, which Parquet adds."""
     try:
-        return json.dumps(_without_nulls(value), ensure_ascii=False)
+        return json.dumps(without_nulls(value), ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{where} is not valid JSON ({error})") from None
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
+    """Return a JSON value with its arrays as lists, and without keys that are null."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def last_message(prompt: str, length: int) -> int:

@@ -22,6 +22,7 @@ from airrep.corpus.schemas.conversations import (
     taken_chat,
     tools_message,
     with_rejected,
+    without_nulls,
 )
 from airrep.corpus.schemas.trainers import BARE, DEFAULT, JOINED, Trainer
 from airrep.corpus.schemas.values import describe, half_heeded, text
@@ -51,8 +52,14 @@ PLAIN = "prompt and response"
 """The form of a record that has these two fields."""
 PAIRED = "preference pairs"
 """First words of the name of every form for preference pairs."""
-LAST = ' (only the last assistant turn; turns="all" uses every one)'
+EARLIER = '; turns="all" '
+"""Part of the name of every form whose earlier answers are not examples of their own."""
+LAST = f" (only the last assistant turn{EARLIER}uses every one)"
 """End of the name of a form whose earlier answers did not become examples."""
+JOINT = f" (all answers of a completion are one example{EARLIER}makes one example of each)"
+"""End of the name of a form whose earlier answers are learnt within the example of the last one."""
+OPEN = " (messages after the last answer: not read)"
+"""End of the name of a form whose trainer learns messages after the last answer too."""
 KTO = "in KTO data an answer to avoid"
 """Words in the name of a form whose answer KTO data mark as undesirable."""
 KTO_FIELDS = {"kto_tag": ("False",), "label": ('"false"', '"False"', '"0"')}
@@ -75,6 +82,8 @@ _JOINED = {
 """Fields to join to a prompt: the first that the record has."""
 _ASKED = ("prompt", "question", "instruction", "query", "input", "problem")
 """Fields that may hold the prompt of a preference pair."""
+_ENDED = "Add the answer"
+"""Advice for a preference pair that does not end with an answer: ``turns`` does not change how a pair is read."""
 _SYSTEM = ("system", "system_prompt")
 _AS_TRL = "joined without a chat template as trl does"
 _OPTIONS = ("options", "choices")
@@ -138,7 +147,8 @@ def read_form(
                 "has a chosen but no rejected response, and a preference pair needs both. Remove the record"
             )
         found, pairs = found._replace(form=f"{found.form}, as one example"), [with_rejected(*pairs)]
-    form = found.form + bool(found.earlier) * LAST + _avoided(rest, found.form) + _half_heeded(pairs, trainer)
+    last = LAST if found.earlier and not found.form.endswith(JOINT) else ""
+    form = found.form + last + _avoided(rest, found.form) + _half_heeded(pairs, trainer)
     return Read(form + _left_out(rest), pairs, found.earlier)
 
 
@@ -243,10 +253,8 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     reads = trainer if (prompt_key, response_key) == _BEFORE_CHATS[1] else DEFAULT
     if is_messages(prompt) or is_messages(response):
         before = _tools(rest) + _before(rest, reads)
-        found = _conversational(
-            before, (prompt_key, prompt), (response_key, response), form, "last" if reads.whole else turns
-        )
-        return found._replace(earlier=0) if reads.whole else found
+        asked, answered = _said("user", prompt_key, prompt), _said("assistant", response_key, response)
+        return _conversational(before + asked, answered, response_key, form, turns, whole=reads.whole)
     extra, joined = _input_of(prompt, rest, prompt_key, response_key)
     prompt, response, options = _with_options(prompt, response, rest)
     if joined or options:
@@ -282,20 +290,27 @@ def _tools(rest: dict[str, Any]) -> list[Message]:
 
 
 def _conversational(
-    before: list[Message], prompt: tuple[str, object], response: tuple[str, object], form: str, turns: Turns
+    before: list[Message], after: list[Message], name: str, form: str, turns: Turns, *, whole: bool
 ) -> Read:
-    """Read a prompt and a completion, at least one of them a list of messages; only the completion is learnt."""
-    before = before + _said("user", *prompt)
-    after = _said("assistant", *response)
-    pairs = every_turn(before + after, response[0], len(before))
+    """Read the messages of a prompt and of a completion, which alone is learnt: as one example if *whole*."""
+    if whole:
+        after, note = _up_to_answer([one._replace(learnt=True) for one in after])
+        return Read(form + note, [_completed(before, after, name)])
+    pairs = every_turn(before + after, name, len(before))
     if turns == "all" and len(pairs) > 1:
         return Read(form, pairs)
-    return Read(form, [_completed(before, after, response[0])], max(0, len(pairs) - 1))
+    return Read(form + (len(pairs) > 1) * JOINT, [_completed(before, after, name)], max(0, len(pairs) - 1))
 
 
-def _completed(before: list[Message], after: list[Message], name: str) -> Pair:
+def _up_to_answer(messages: list[Message]) -> tuple[list[Message], str]:
+    """Return messages without the ones after the last answer, and a note if there are such messages."""
+    end = max((place for place, one in enumerate(messages, 1) if one.role == "assistant"), default=len(messages))
+    return messages[:end], (end < len(messages)) * OPEN
+
+
+def _completed(before: list[Message], after: list[Message], name: str, *advice: str) -> Pair:
     """Return the last answer of a completion, all of whose messages are learnt, of any role."""
-    pair = last_turn(before + after, name)
+    pair = last_turn(before + after, name, *advice)
     if len(after) == 1:
         return pair
     chat = chat_of_pair(pair)
@@ -387,8 +402,8 @@ def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Prefe
         return _of_messages(messages, name, turns, whole=trainer.whole)
     other = rest.pop(rejected[0])  # ms-swift: the messages hold the chosen answer
     if preferences == "chosen":
-        return Read(f"{PAIRED} (chosen)", [last_turn(messages, name)])
-    chosen = last_turn(messages, name)._replace(part=("preference", "chosen"))
+        return Read(f"{PAIRED} (chosen)", [last_turn(messages, name, _ENDED)])
+    chosen = last_turn(messages, name, _ENDED)._replace(part=("preference", "chosen"))
     asked = messages[: max(place for place, one in enumerate(messages) if one.role == "assistant")]
     said = other if is_messages(other) else [{"role": "assistant", "content": other}]
     (avoided,) = read_preference(None, [] if said is other else asked, said, None)
@@ -397,11 +412,14 @@ def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Prefe
 
 def _of_messages(messages: list[Message], form: str, turns: Turns, *, whole: bool = False) -> Read:
     """Read the last turn or all turns; a conversation that is learnt *whole* is one example, with no turn left out."""
+    if whole:
+        messages, note = _up_to_answer(messages)
+        return Read(form + note, [last_turn(messages, form)])
     pairs = every_turn(messages, form) if turns == "all" else [last_turn(messages)]
-    if len(pairs) > 1 and not whole:
+    if len(pairs) > 1:
         return Read(form, pairs)
     answers = sum(one.role == "assistant" and one.learnt for one in messages[1:])  # a first message answers nothing
-    return Read(form, [pairs[-1]._replace(part=None)], 0 if whole or turns == "all" else answers - 1)
+    return Read(form, [pairs[-1]._replace(part=None)], 0 if turns == "all" else answers - 1)
 
 
 def names(record: Mapping[str, Any]) -> str:
@@ -425,7 +443,9 @@ def _of_tree(root: Mapping[str, Any], *, every: bool) -> Read:
             pairs, earlier = (pairs + answer, earlier) if every or not replies else (pairs, earlier + len(answer))
         waiting += [(one, path) for one in reversed(replies)]
     if not pairs:
-        raise DataError("the tree has no assistant message, but at least one is needed")
+        raise DataError(
+            "the conversation tree has no assistant message. Add an assistant message, or remove the record"
+        )
     parts = [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
     return Read("a tree of messages (OASST)", parts, earlier)
 
@@ -440,7 +460,7 @@ def _of_segments(segments: Sequence[object], *, every: bool) -> Read:
             pairs.append(Pair(before, text(f"segment {number}", segment["text"]), chat=BARE))
         before += segment["text"]
     if not pairs:
-        raise DataError('no segment has "label": true, so there is nothing to train on')
+        raise DataError('no segment has "label": true, so there is nothing to train on. Remove the record')
     form = "segments (axolotl)"
     if not every or len(pairs) == 1:
         return Read(form, pairs[-1:], len(pairs) - 1)
@@ -507,17 +527,26 @@ def read_preference(
         prompt = chosen[:border]
         chosen = chosen[border:]
         rejected = rejected[border:] if isinstance(rejected, str) else rejected
-    first = _pair(prompt, before, chosen, "chosen")
+    shared = _shared_messages(chosen, rejected) if is_messages(chosen) and is_messages(rejected) else 0
+    first = _pair(prompt, before, chosen, "chosen", shared)
     if rejected is None or not both:
         return [first]
-    second = _pair(prompt, before, rejected, "rejected")
+    second = _pair(prompt, before, rejected, "rejected", shared)
     return [first._replace(part=("preference", "chosen")), second._replace(part=("preference", "rejected"))]
 
 
-def _pair(prompt: object, before: list[Message], response: object, name: str) -> Pair:
+def _shared_messages(chosen: Sequence[object], rejected: Sequence[object]) -> int:
+    """Return how many messages two conversations have in common at their beginning, but not all of one of them."""
+    least = max(0, min(len(chosen), len(rejected)) - 1)
+    pairs = zip(chosen[:least], rejected[:least], strict=True)
+    return sum(1 for _ in takewhile(lambda pair: without_nulls(pair[0]) == without_nulls(pair[1]), pairs))
+
+
+def _pair(prompt: object, before: list[Message], response: object, name: str, shared: int = 0) -> Pair:
+    """Return one side of a preference; of conversations whose earlier answers differ, all but *shared* is learnt."""
     if isinstance(response, str):
         if prompt is None:
-            return last_turn(before + _spoken(response, name), name)
+            return last_turn(before + _spoken(response, name), name, _ENDED)
         if not before and isinstance(prompt, str):
             return Pair(prompt, response)
         return last_turn([*before, *_said("user", "prompt", prompt), *_said("assistant", "response", response)], name)
@@ -531,8 +560,10 @@ def _pair(prompt: object, before: list[Message], response: object, name: str) ->
         or said[0].role in ("system", "user")
         or [one[:2] for one in said[: len(asked)]] == [one[:2] for one in asked]
     ):
-        return last_turn(before + said, name)
-    return _completed(before + asked, said, name)
+        if shared and said[shared].role not in ("system", "user"):
+            return _completed(before + said[:shared], said[shared:], name, _ENDED)
+        return last_turn(before + said, name, _ENDED)
+    return _completed(before + asked, said, name, _ENDED)
 
 
 def _spoken(dialogue: str, name: str) -> list[Message]:

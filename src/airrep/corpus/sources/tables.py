@@ -188,7 +188,7 @@ def object_rows(data: Any) -> Iterable[Any]:
     form = getattr(data, "format", None) if hasattr(data, "with_format") else None
     streamed = form is None and hasattr(data, "with_format") and getattr(data, "features", None)
     if not streamed and (form is None or form["type"] == "custom"):
-        return data  # type: ignore[no-any-return]
+        return data
     return chain.from_iterable(map(table_rows, _arrow(data).iter(BATCH_ROWS)))
 
 

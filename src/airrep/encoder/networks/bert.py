@@ -108,8 +108,7 @@ class _Embeddings(nn.Module):
 
     def forward(self, tokens: PackedTokens) -> Float32[Tensor, "t h"]:
         places: Tensor = self.positions(tokens.positions) + self.types.weight[0]
-        normed: Tensor = self.norm(self.words(tokens.ids) + places)
-        return normed
+        return self.norm(self.words(tokens.ids) + places)
 
 
 class _Layer(nn.Module):
@@ -137,8 +136,7 @@ class _Layer(nn.Module):
         attended = _apply(self.out, _attend(_apply(self.qkv, x.to(kind)), runs, self.attention_heads))
         x = self.out_norm(x + (attended if drop is None else drop(attended)))
         changed = _apply(self.down, functional.gelu(_apply(self.up, x.to(kind))))
-        y: Tensor = self.down_norm(x + (changed if drop is None else drop(changed)))
-        return y
+        return self.down_norm(x + (changed if drop is None else drop(changed)))
 
 
 def _apply(layer: nn.Linear, x: Float[Tensor, "t i"]) -> Float[Tensor, "t o"]:
@@ -163,8 +161,7 @@ def _attend_run(qkv: Float[Tensor, "r h3"], run: EqualRun, heads: int) -> Float[
 
 def _by_run(x: Float[Tensor, "t n"], runs: tuple[EqualRun, ...]) -> tuple[Tensor, ...]:
     """Split tokens by run. Slices would each add a whole matrix of zeros to the backward pass."""
-    parts: tuple[Tensor, ...] = x.split([run.sequences * run.length for run in runs])
-    return parts
+    return x.split([run.sequences * run.length for run in runs])
 
 
 def _means(x: Float32[Tensor, "t h"], runs: tuple[EqualRun, ...]) -> Float32[Tensor, "s h"]:
@@ -227,8 +224,7 @@ class SentenceBert(Headed):
 
     def forward(self, tokens: PackedTokens) -> Float32[Tensor, "s d"]:
         """Return features of the sequences of a batch, in its order."""
-        features: Tensor = self.project(self.means(self.hidden(tokens, 0), tokens.runs))
-        return features
+        return self.project(self.means(self.hidden(tokens, 0), tokens.runs))
 
     def hidden(self, tokens: PackedTokens, depth: int) -> Float32[Tensor, "t h"]:
         """Return hidden states of a batch's tokens after the embeddings and the first *depth* layers."""

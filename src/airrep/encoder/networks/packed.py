@@ -86,7 +86,7 @@ def reads_alike(name: str, layout: Layout, checkpoint: StoredEncoder) -> bool:
     alike = _is_shipped(layout, checkpoint) or _agrees(layout, checkpoint)
     if layout.format == "airrep" and not alike:
         raise DataError(
-            f"encoder {name}: transformers splits texts into other tokens than its tokenizer.json does. Write the "
+            f"encoder {name}: transformers and the file tokenizer.json split texts into different tokens. Write the "
             "tokenizer's files again: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
         )
     return alike
@@ -209,8 +209,7 @@ class SentenceBag(Headed):
     def means(self, ids: Int64[Tensor, " t"], lengths: Int64[Tensor, " s"]) -> Float32[Tensor, "s h"]:
         """Return the mean over the pieces of each text, which lie end to end; 0 if a text has none."""
         offsets = lengths.cumsum(0) - lengths
-        found: Tensor = functional.embedding_bag(ids, self.embeddings.weight, offsets, mode="mean")
-        return found
+        return functional.embedding_bag(ids, self.embeddings.weight, offsets, mode="mean")
 
     def stored(self, start: StoredStatic, card: Card) -> StoredStatic:
         """Return *start* with these weights; if means are not scaled, the linear head is multiplied into the matrix."""

@@ -296,8 +296,7 @@ class Drop(EffectStudy):
     def _top(self, index: Index, pool: TrainingPool) -> np.ndarray:
         """Return the places in the pool of each query's top examples, best first, ``(q, k)``."""
         found = top_k(index.ask(Question(self.queries)), max(self.counts), keep=pool.keep).rows
-        places: np.ndarray = np.searchsorted(self._rows, pool.rows_in(self._pools[0], found))
-        return places
+        return np.searchsorted(self._rows, pool.rows_in(self._pools[0], found))
 
     def _drawn(self, k: int, draw: int) -> Rows:
         return stream(self._settings.seed, "drop", "random", k, draw).choice(len(self._rows), k, replace=False)

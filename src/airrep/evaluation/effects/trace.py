@@ -103,8 +103,8 @@ class Trace(EffectStudy):
         ]
         if not any(self._wanted):
             raise DataError(
-                f"queries: no query has a value in the field '{chosen.facts}'. Name a field that links each query to "
-                "the training examples with its answer, by their ids or by a shared value: --rows FIELD."
+                f"queries: no query has a value in the field '{chosen.facts}'. Give --rows FIELD: a field that holds "
+                "the ids of the training examples that taught the answer, or a value that these examples share."
             )
         self._teachers = [self._teachers_in(pool) for pool in self._pools]
         n = len(self._pools[0].order)

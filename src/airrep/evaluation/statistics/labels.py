@@ -307,8 +307,7 @@ def _mean(values: np.ndarray) -> np.ndarray:
 def _standardised(values: np.ndarray) -> np.ndarray:
     moved = values[np.ptp(values, axis=1) > 0]
     moved = moved - moved.mean(axis=1, keepdims=True)
-    result: np.ndarray = moved / moved.std(axis=1, keepdims=True)
-    return result
+    return moved / moved.std(axis=1, keepdims=True)
 
 
 LEAST_SHARE = 0.01
@@ -447,8 +446,8 @@ def normalise_losses(losses: NumbersLike, scale: Scale = "std") -> RankLabels:
     kept = (counts[:, 0] > 1) & varies(wide, there)
     if not kept.any():
         raise DataError(
-            "labels: no query's loss varies over the subsets. Check that the fine-tunes learn, and that the subsets "
-            "differ."
+            "labels (measured losses): no query's loss varies over the subsets. Check that the fine-tunes learn, and "
+            "that the subsets differ."
         )
     divisor = np.sqrt(variance) if scale == "std" else variance
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -510,8 +509,8 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
     found = _ceiling(by_seed, averaged)
     if found is None:
         raise DataError(
-            "noise ceiling: for every query, at most one seed gives different losses to different subsets, but two are "
-            "needed. Run more fine-tunes."
+            "noise ceiling (the value that a perfect predictor would reach): no query has two seeds whose losses vary "
+            "over the subsets. Run more fine-tunes."
         )
     return found.lds
 

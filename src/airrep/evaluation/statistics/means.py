@@ -90,8 +90,7 @@ class TaskResamples:
     @cached_property
     def _base(self) -> np.ndarray:
         """Weight of each query in the mean, ``(q,)``; they sum to 1."""
-        weights: np.ndarray = 1 / (len(self._sizes) * self._sizes[self._codes])
-        return weights
+        return 1 / (len(self._sizes) * self._sizes[self._codes])
 
     @property
     def _several(self) -> bool:
@@ -186,8 +185,7 @@ class TaskResamples:
         # Draws that vary by rounding alone cannot be scaled.
         if now <= np.finfo(np.float64).eps ** 2:
             return np.full(self.resamples, value)
-        moved: np.ndarray = value + (drawn - drawn.mean()) * np.sqrt(self._variance(values) / now)
-        return moved
+        return value + (drawn - drawn.mean()) * np.sqrt(self._variance(values) / now)
 
     def _weights(self) -> np.ndarray:
         """Weight of each query in each draw, ``(resamples, q)``."""
@@ -272,8 +270,7 @@ def fieller(above: float, below: float, halves: tuple[float, float], shared: flo
 
 def least_share(units: int, confidence: float = CONFIDENCE) -> float:
     """Return the low end of the exact interval (Clopper and Pearson) of a share that is 1 in all of *units* units."""
-    share: float = ((1 - confidence) / 2) ** (1 / units)
-    return share
+    return ((1 - confidence) / 2) ** (1 / units)
 
 
 def _within_one(value: float, half: float) -> Interval:

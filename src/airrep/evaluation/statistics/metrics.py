@@ -255,7 +255,10 @@ def check_losses(losses: np.ndarray) -> np.ndarray:
 
 def _check_settings(nan: str, resamples: int, confidence: float, least: int = 0) -> None:
     if nan not in get_args(Constant):
-        raise ConfigError(f"nan='{nan}': must be drop, zero or raise (for constant scores or losses).")
+        raise ConfigError(
+            f"nan='{nan}': must be drop, zero or raise, which say what to do with queries whose scores or losses are "
+            "constant."
+        )
     whole_number("resamples", resamples)
     if resamples < least:
         raise ConfigError(f"resamples={resamples}: must be at least {least}.")

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.corpus.records import RESERVED
+from airrep.errors import many
 from airrep.index.results.result import HARMFUL, HELPFUL, NOWHERE, Provenance, Sparing, Tabular, shortened
 from airrep.index.why import Why
 
@@ -160,4 +161,4 @@ class Hits(Tabular, Sequence[Hit]):
 
     def summary(self) -> str:
         order = HARMFUL if self.least else HELPFUL
-        return f"{len(self)} examples for {shortened(self.query.response, 40)!r}, {order}"
+        return f"{many(len(self), 'example')} for {shortened(self.query.response, 40)!r}, {order}"

@@ -266,8 +266,7 @@ class GroupResult(_OfQueries):
         return {name: self._stacked([one[name] for one in told]) for name in told[0]} if told else None
 
     def _stacked(self, rows: Sequence[np.ndarray]) -> GroupScores:
-        found: GroupScores = np.stack(rows) if rows else np.zeros((0, len(self.groups)), np.float32)
-        return found
+        return np.stack(rows) if rows else np.zeros((0, len(self.groups)), np.float32)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.scores, dtype=dtype, copy=copy)
@@ -279,7 +278,8 @@ class GroupResult(_OfQueries):
             ConfigError: there is no query of this number.
         """
         if not -len(self.queries) <= query < len(self.queries):
-            raise ConfigError(f"query {query}: does not exist. There are {len(self.queries)} queries, numbered from 0.")
+            held = many(len(self.queries), "query", "queries")
+            raise ConfigError(f"query {query}: does not exist. The result has {held}, numbered from 0.")
         order = np.argsort(-self.scores[query], kind="stable")
         return [(self.names[group], float(self.scores[query, group])) for group in order]
 

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 
-from airrep.errors import ArtifactError, ConfigError
+from airrep.errors import ArtifactError, ConfigError, many
 from airrep.lm.trainer_records.record import ABOUT, FORMAT, rank_files, read_training_record, steps_until
 from airrep.runtime.publishing import append_line, remove_leftovers, write_file
 from airrep.runtime.remote.places import here_only
@@ -295,14 +295,14 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         self._write_about({**about, "ended_at": state.global_step})
         jumps = read_training_record(self.out).jumps()
         if not jumps:
-            _tell(f"{self.out}: {state.global_step:,} steps recorded; the loss never jumped")
+            _tell(f"{self.out}: {many(state.global_step, 'step')} recorded; the loss never jumped")
             return
         worst = jumps[0]
         rows = worst.rows_text(_ROWS_TOLD)
         where = f"step {worst.last}" if worst.first == worst.last else f"steps {worst.first} to {worst.last}"
         _tell(
-            f"{self.out}: {state.global_step:,} steps recorded; the loss jumped {len(jumps):,} times, most at {where} "
-            f"({worst.loss:.3f} where {worst.expected:.3f} was expected; rows {rows})"
+            f"{self.out}: {many(state.global_step, 'step')} recorded; the loss jumped {many(len(jumps), 'time')}, "
+            f"most at {where} ({worst.loss:.3f} where {worst.expected:.3f} was expected; rows {rows})"
         )
 
     def _watch(self, model: Any) -> None:

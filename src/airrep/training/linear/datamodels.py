@@ -137,8 +137,9 @@ def the_only(instances: list[LabelledInstance], choice: str) -> LabelledInstance
     """Return the only instance of *choice* (ConfigError: it has none or several)."""
     if len(instances) != 1:
         raise ConfigError(
-            f"{choice}: these labels have {len(instances)} instances (parts with separate examples and queries), but "
-            f"datamodels learn from one. Choose an instance by its name after #: {choice.partition('#')[0]}#0"
+            f"{choice}: these labels (measured losses) have {len(instances)} instances (parts with separate examples "
+            "and queries), but datamodels learn from one. Choose an instance by its name after #: "
+            f"{choice.partition('#')[0]}#0"
         )
     return instances[0]
 
@@ -147,8 +148,8 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
     known = ~np.isnan(instance.losses).any(axis=0)
     if known.sum() < 2:
         raise DataError(
-            f"instance {instance.name}: only {int(known.sum())} subsets have a loss for every query, and at least two "
-            "are needed. Finish the label run."
+            f"instance {instance.name} (sample of the data): only {int(known.sum())} subsets have a loss for every "
+            "query, and at least two are needed. Finish the run of `airrep label`."
         )
     train, column = _texts(instance.train)
     queries, place = _texts(instance.queries)
@@ -227,13 +228,11 @@ class RidgePath:
         """Return weights ``(n, q)`` float32 of a fit on all rows, with penalty number ``chosen[i]`` for target i."""
         values, vectors, projected = self._decompose(np.arange(len(self._products)), targets)
         dual = (projected / (values + self._grid[chosen][:, None])) @ vectors.T
-        found: np.ndarray = (self._design.T @ dual.T).astype(np.float32)
-        return found
+        return (self._design.T @ dual.T).astype(np.float32)
 
     def penalties(self, chosen: np.ndarray) -> np.ndarray:
         """Return each target's penalty, ``(q,)``, from the penalty's number."""
-        found: np.ndarray = self._grid[chosen]
-        return found
+        return self._grid[chosen]
 
     def _decompose(self, seen: Rows, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Eigenvalues and vectors of the centred products, and the centred targets in their basis."""
@@ -244,8 +243,7 @@ class RidgePath:
 
 
 def _centred(targets: np.ndarray) -> np.ndarray:
-    centred: np.ndarray = targets - targets.mean(axis=1, keepdims=True)
-    return centred
+    return targets - targets.mean(axis=1, keepdims=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,8 +289,7 @@ def _choose(path: RidgePath, targets: np.ndarray, parts: Sequence[Rows]) -> np.n
         seen = np.sort(np.concatenate([*parts[:number], *parts[number + 1 :]]))
         wanted = targets[:, asked] - targets[:, seen].mean(axis=1, keepdims=True)
         errors = errors + np.stack([((wanted - found) ** 2).sum(axis=1) for found in path.slopes(seen, asked, targets)])
-    best: np.ndarray = np.asarray(errors).argmin(axis=0)
-    return best
+    return np.asarray(errors).argmin(axis=0)
 
 
 def r_squared(

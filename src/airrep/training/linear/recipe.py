@@ -181,7 +181,10 @@ def _scored(
             tell(f"method {number} of {len(members)}, {one.title}: scoring {subsets:,} subsets of training examples")
         found.append(_Member(one, learn, held_out))
     if not any(one.tells for one in found):
-        raise DataError("adapt: every method gives all subsets the same score. Choose a recipe with other methods.")
+        raise DataError(
+            "adapt: every method gives all subsets the same score. Choose a recipe (list of methods) with other "
+            "methods."
+        )
     return found
 
 
@@ -210,8 +213,9 @@ def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_o
         seen = np.flatnonzero(np.isin(instance.queries.content_hashes, known))
         if len(seen):
             raise DataError(
-                f"held-out labels, instance {instance.name}: query '{instance.queries[int(seen[0])].id}' is also in "
-                "the labels for learning. Hold out labels with other queries."
+                f"held-out labels (measured losses), instance {instance.name}: query "
+                f"'{instance.queries[int(seen[0])].id}' is also in the labels for learning. Hold out labels with "
+                "other queries."
             )
 
 
@@ -304,8 +308,7 @@ def _parts(members: Sequence[_Member], weights: Sequence[float], place: int, par
     channels = [one.channel.model_copy(update={"weight": weight}) for one, weight in zip(members, weights, strict=True)]
     found = [getattr(one, part)[place] for one in members]
     factors = relative_weights(channels, np.stack([one.reference for one in found]))
-    parts: np.ndarray = np.stack([one.scores for one in found]) * factors.T[:, :, None]
-    return parts
+    return np.stack([one.scores for one in found]) * factors.T[:, :, None]
 
 
 def _sum(members: Sequence[_Member], weights: Sequence[float]) -> list[GroupScores]:

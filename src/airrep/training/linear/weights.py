@@ -58,15 +58,15 @@ class GivenChannels:
             found.append(float(np.sqrt(np.concatenate([one.var(axis=1) for one in wide]).mean())))
             if not found[-1] > FLAT * max(float(np.abs(one).max()) for one in wide):
                 raise DataError(
-                    f"channel (method) '{channel.title}': gives all subsets the same score. Remove it from the recipe."
+                    f"channel (method) '{channel.title}': gives all subsets the same score. Remove this method from "
+                    "the recipe."
                 )
         deviations = np.array(found, np.float32)[:, None, None]
         return cls(methods, deviations, [one / deviations for one in scores])
 
     def score(self, instance: LabelledInstance) -> GivenScores:
         """Return group scores of an instance, divided by the deviations; each channel is fitted on its train pool."""
-        found: GivenScores = _scores(self.methods, instance) / self.deviations
-        return found
+        return _scores(self.methods, instance) / self.deviations
 
 
 def describe_channels(channels: Sequence[Channel]) -> list[dict[str, Any]]:
@@ -100,8 +100,7 @@ class Mixture(nn.Module):
     def forward(self, encoder: Float[Tensor, "q m"], given: Float[Tensor, "c q m"]) -> Float[Tensor, "q m"]:
         """Return group scores of the sum, from the encoder's and the given ones."""
         weights = self.log_weights.to(encoder).exp()
-        mixed: Tensor = torch.tensordot(weights[:-1], given.to(encoder), dims=1) + weights[-1] * encoder
-        return mixed
+        return torch.tensordot(weights[:-1], given.to(encoder), dims=1) + weights[-1] * encoder
 
     @torch.no_grad()
     def scores(self, encoder: GroupScores, given: GivenScores) -> GroupScores:
@@ -149,8 +148,7 @@ class MemberFeatures:
     def reference_scores(self, pooling: Pooling) -> np.ndarray:
         """Score random groups, ``(q, groups)``, from which relative weights are computed."""
         (channel,) = self.kept.encoded
-        found: np.ndarray = self._reference.scores({channel: self.asked.pooled_by(pooling)})[0]
-        return found
+        return self._reference.scores({channel: self.asked.pooled_by(pooling)})[0]
 
     @cached_property
     def scores(self) -> np.ndarray:
@@ -181,7 +179,7 @@ def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.nda
     found = fit_ranking(columns, labels, [(0.0, None)] * len(scores), ridge=RIDGE)
     if not found.sum() > 0:
         raise NothingRisesError(
-            "adapt: no method gives higher scores to the subsets on which a fine-tune lowers the queries' losses most. "
+            "adapt: no method predicts which subsets lower the queries' losses when the LM is fine-tuned on them. "
             "Choose other methods, or measure losses for more subsets."
         )
     shares = np.where(found < LEAST * found.sum(), 0.0, found)
@@ -208,7 +206,8 @@ def fit_ranking(
     pairs = sum(count_pairs(one, t_min) for one in wanted)
     if not pairs:
         raise NoPairsError(
-            f"labels: no query has two labels that differ by t_min={t_min} or more. Label more subsets, or lower t_min."
+            f"labels: no query has two labels (scaled losses) that differ by t_min={t_min} or more. Measure losses of "
+            "more subsets, or lower t_min."
         )
     parts = [np.ascontiguousarray(one, dtype=np.float64) for one in columns]
 
@@ -225,15 +224,13 @@ def fit_ranking(
     begin = [low + 0.5 for low, _ in bounds]
     lows, highs = zip(*((low, np.inf if high is None else high) for low, high in bounds), strict=True)
     found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=list(bounds)).x
-    weights: np.ndarray = np.clip(found, lows, highs)
-    return weights
+    return np.clip(found, lows, highs)
 
 
 def _centred(scores: GroupScores) -> np.ndarray:
     """Subtract the mean over subsets: the loss stays equal, and the numbers are small."""
     wide: np.ndarray = scores.astype(np.float64)
-    centred: np.ndarray = wide - wide.mean(axis=1, keepdims=True)
-    return centred
+    return wide - wide.mean(axis=1, keepdims=True)
 
 
 def _deviation(scores: Sequence[GroupScores]) -> float:

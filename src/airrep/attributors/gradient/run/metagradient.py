@@ -390,8 +390,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
     @property
     def _request(self) -> dict[str, Any]:
         """The warm-up's record of all that decides the fine-tune."""
-        found: dict[str, Any] = self.warmup.manifest["request"]
-        return found
+        return self.warmup.manifest["request"]
 
     @property
     def _seed(self) -> int:
