@@ -52,8 +52,9 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         manifest = self._manifest
         missing, seen = manifest["never_drawn"], manifest["train"]["examples"]
         fitted = (
-            f"The weights were fitted to the labels of instance {manifest['instance']}, so an LDS on these labels says "
-            f"nothing. On subsets left out of the fit, the LDS is {100 * manifest['report']['lds']:+.1f} (× 100)."
+            f"The weights were fitted to the measured losses of instance {manifest['instance']} (sample of the data), "
+            "so an LDS on these losses says nothing. On subsets left out of the fit, the LDS is "
+            f"{100 * manifest['report']['lds']:+.1f} (× 100)."
         )
         absent = (
             f" {missing:,} of {seen:,} training examples were in no subset, so their weight is 0." if missing else ""

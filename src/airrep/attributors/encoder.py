@@ -133,5 +133,5 @@ class AirRepAttributor(EmbeddingAttributor):
             return ""
         return (
             f"The encoder was trained with view={learnt}, but reads view={self._settings.view} here. Set "
-            f"view={learnt}: with --set, or in the settings of its channel in a recipe."
+            f"view={learnt}: with --set, or in the settings of this method in a recipe (list of methods)."
         )

@@ -134,7 +134,9 @@ def _factory(found: Any) -> Factory:
         return Factory(found, Settings, takes_settings=False)
     kind = _chosen(found, needed[0].annotation)
     if (count := len([one for one in needed if one.default is one.empty])) > 1:
-        raise TypeError(f"airrep calls the object with one argument, the settings, but the object needs {count}")
+        raise TypeError(
+            f"a method's class or function must need only one argument, the settings, but this one needs {count}"
+        )
     if not (isinstance(kind, type) and issubclass(kind, Settings)):
         raise TypeError(
             f"the argument '{needed[0].name}' of the method's class or function must be annotated with a subclass of "

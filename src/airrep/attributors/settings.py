@@ -180,7 +180,8 @@ class NgramSettings(LmReading):
             )
         if self.copied and (self.tokenizer != "words" or self.view != "response"):
             raise ValueError(
-                "copied: marks the words that a response copies from its prompt. Set tokenizer=words and view=response"
+                "copied: works only with tokenizer=words and view=response, because it marks the words that a "
+                "response copies from its prompt. Set both"
             )
         if self.lm is not None and self.view != "response":
             raise ValueError(
@@ -188,7 +189,8 @@ class NgramSettings(LmReading):
             )
         if self.rendered and self.view != "response":
             raise ValueError(
-                "rendered: counts the tokens of responses as the chat template writes them. Set view=response"
+                "rendered: works only with view=response, because it counts the tokens of a response as the chat "
+                "template writes them. Set view=response"
             )
         return self
 
@@ -322,7 +324,7 @@ class EkfacSettings(LinearMapSettings):
             raise ValueError(f"refine={self.refine!r}: must be cg, or cg:COUNT to use COUNT training examples")
         if self.refine is not None and self.exponent != 1:
             raise ValueError(
-                "refine: works only with exponent=1, where the curvature is not raised to a power. Set exponent=1"
+                f"refine: works only with exponent=1, not exponent={self.exponent:g}. Set exponent=1, or remove refine"
             )
         if self.refine is not None and self.loss != "sft":
             raise ValueError(f"refine: supports only loss=sft, not loss={self.loss}. Remove refine, or set loss=sft")
@@ -436,12 +438,12 @@ METHOD_SETTINGS: dict[str, type[Settings]] = {
 
 DROPPED_METHODS = {
     "readout": "Other methods predict better: use --method rds, or --recipe lm.",
-    "stack": "Weights learnt from labels are now a recipe: give it with --recipe.",
+    "stack": "Weights learnt from measured losses are now a recipe (list of methods): give it with --recipe.",
 }
 """Replacements of methods that airrep no longer has, by name."""
 DROPPED_SETTINGS = {
     "preset": "--method logra and tracin have the best settings; --recipe papers/logra has the paper's settings.",
-    "gradients": "Name a recipe: --recipe text, lm, lm-warm or lm-whole.",
+    "gradients": "Name a recipe (list of methods): --recipe text, lm, lm-warm or lm-whole.",
     "map_weights": "All linear maps have the same weight: remove this setting.",
     "projection": "Gradients are projected on their leading directions: remove this setting.",
     "curvature": "Curvature is Kronecker-factored: remove this setting, or use --method trak for raw Fisher.",
@@ -452,10 +454,10 @@ DROPPED_SETTINGS = {
     "ekfac.reduction": "An example's loss is the sum over its tokens: remove this setting.",
     "reduction": "An example's loss is the mean over its tokens: remove this setting.",
     "influence.iterations": "Raise tolerance or damping instead.",
-    "logra.pool": "A pool belongs to a recipe's channel: write pool: sum there.",
-    "tracin.pool": "A pool belongs to a recipe's channel: write pool: sum there.",
-    "logra.temperature": "A temperature belongs to a recipe's channel: write it there.",
-    "tracin.temperature": "A temperature belongs to a recipe's channel: write it there.",
+    "logra.pool": "In a recipe file, write the line 'pool: sum' under the method.",
+    "tracin.pool": "In a recipe file, write the line 'pool: sum' under the method.",
+    "logra.temperature": "In a recipe file, write the temperature under the method.",
+    "tracin.temperature": "In a recipe file, write the temperature under the method.",
     "ekfac.rank": "Gradients are not stored: remove this setting, or use --method logra, which stores small gradients.",
 }
 """Replacements of settings that airrep no longer has, by name or ``method.name``."""

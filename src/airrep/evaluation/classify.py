@@ -48,7 +48,7 @@ class ClassifySettings(Settings):
     @classmethod
     def _at_least_one(cls, votes: tuple[int, ...]) -> tuple[int, ...]:
         if any(k < 1 for k in votes):
-            raise ValueError("the number of top examples that predict a class must be at least 1")
+            raise ValueError("votes holds numbers of top examples that predict a class, so each must be at least 1")
         return tuple(sorted(set(votes)))
 
 
@@ -138,8 +138,8 @@ class Classification:
             where = "" if settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "
             raise ConfigError(
                 f"classify: {where}the class is predicted from the top {asked} examples, but for some query only "
-                f"{self._reach:,} are left without copies of the query's text. Lower --set vote=, or use more "
-                "examples."
+                f"{self._reach:,} examples remain, because examples with the query's own text are left out. Lower "
+                "--set vote=, or use more examples."
             )
 
     @cached_property

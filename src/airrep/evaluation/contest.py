@@ -39,7 +39,7 @@ class SelectSettings(Settings):
     """Number of fine-tunes for each selection; their results are averaged. Each has its own data order and random
     examples."""
     random: bool = True
-    """Also fine-tune on the same number of random examples for each task."""
+    """Also fine-tune, for each task, on as many random examples as are selected."""
     full: bool = False
     """Also fine-tune once on all training examples, for all tasks."""
     none: bool = True

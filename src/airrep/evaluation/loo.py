@@ -35,8 +35,9 @@ def removals_of(instance: LabelledInstance) -> LabelledInstance:
     whole, *others = [len(rows) == 0 for rows in left_out]
     if not whole or any(others) or len(others) < 2:
         raise DataError(
-            f"labels, instance {instance.name}: its first fine-tune must use all training examples, and at least two "
-            "more must each leave some out. Use labels (measured losses) made from `airrep sample --removals K`."
+            f"instance {instance.name} (sample of the data): its first fine-tune must use all training examples, and "
+            "at least two more must each leave some out. Use labels (measured losses) made from `airrep sample "
+            "--removals K`."
         )
     sets = Groups.from_lists({instance.subsets.names[j]: rows for j, rows in enumerate(left_out) if j})
     effects = _effects(instance)

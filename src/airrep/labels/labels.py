@@ -56,8 +56,8 @@ class LabelledInstance:
         expected = (len(self.queries), len(self.subsets))
         if self.losses.shape != expected:
             raise DataError(
-                f"instance {self.name}: losses has shape {self.losses.shape}, but must be {expected}: queries by "
-                "subsets. Give one loss for each query and subset."
+                f"instance {self.name} (sample of the data): losses has shape {self.losses.shape}, but must be "
+                f"{expected}: queries by subsets. Give one loss for each query and subset."
             )
 
     @property
@@ -81,8 +81,9 @@ def leaves_little_out(instance: LabelledInstance) -> bool:
 def refuse_removals(instance: LabelledInstance) -> None:
     if is_of_removals(instance):
         raise DataError(
-            f"labels, instance {instance.name}: has removals (fine-tunes without a few examples), but fine-tunes on "
-            "random subsets are needed. Give labels (measured losses) made from `airrep sample --subsets M`."
+            f"instance {instance.name} (sample of the data): has removals (fine-tunes without a few examples), but "
+            "fine-tunes on random subsets are needed. Give labels (measured losses) made from `airrep sample "
+            "--subsets M`."
         )
 
 
@@ -95,8 +96,8 @@ def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[Labelled
             rows = np.flatnonzero(np.isin(part.content_hashes, known))
             if len(rows):
                 raise DataError(
-                    f"held-out labels, instance {instance.name}: example '{part[int(rows[0])].id}' is also in the "
-                    "labels that were trained on. Make the held-out labels from other examples."
+                    f"held-out labels (measured losses), instance {instance.name}: example '{part[int(rows[0])].id}' "
+                    "is also in the labels that are trained on. Make the held-out labels from other examples."
                 )
 
 
@@ -115,8 +116,8 @@ def distinct(instances: Sequence[LabelledInstance]) -> dict[str, str]:
         content = identity(instance)
         if content in found:
             raise ConfigError(
-                f"instances {found[content]} and {instance.name} have the same examples, subsets and losses, so they "
-                "would count twice. Remove one of the two."
+                f"instances (samples of the data) {found[content]} and {instance.name} have the same examples, "
+                "subsets and losses, so they would count twice. Remove one of the two."
             )
         found[content] = instance.name
     return found
@@ -205,7 +206,8 @@ class Labels:
         places = list(list_places(self.plan, self.seeds))
         if len(keys) != len(places) or keys_name(keys) != name:
             raise ArtifactError(
-                f"{self.path / name}: was altered after it was written. Restore it, or make the labels again."
+                f"{self.path / name}: was altered after it was written. Restore this file, or make the labels "
+                "(measured losses) again."
             )
         return [LabelTask(place, key) for place, key in zip(places, keys, strict=True)]
 

@@ -241,8 +241,8 @@ class LabelRequest:
         for name, count in sealed.get("counts", {}).items():
             if self.counts.get(name, 0) < count:
                 raise ArtifactError(
-                    f"{folder}: holds finished labels with {name}={count}, but now {name} is {self.counts.get(name)}. "
-                    f"Give another path, or {name}={count} or more."
+                    f"{folder}: holds finished labels (measured losses) with {name}={count}, but now {name} is "
+                    f"{self.counts.get(name)}. Give another path, or {name}={count} or more."
                 )
 
     def claim(self, folder: Path) -> None:
@@ -286,13 +286,15 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
-        raise ArtifactError(f"{folder}: is a file. Give the folder that holds the labels.") from error
+        raise ArtifactError(f"{folder}: is a file. Give the folder that `airrep label` wrote.") from error
     except (ValueError, OSError, RecursionError) as error:
         raise ArtifactError(
             f"{path}: cannot be read as JSON ({type(error).__name__}). Restore the file from a copy."
         ) from error
     if not isinstance(state, dict) or state.get("kind") != KIND:
-        raise ArtifactError(f"{path}: does not describe labels. Give a folder that `airrep label` wrote.")
+        raise ArtifactError(
+            f"{path}: does not describe labels (measured losses). Give a folder that `airrep label` wrote."
+        )
     return state
 
 

@@ -165,8 +165,8 @@ def check_examples(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"judge: {many(examples, 'example is', 'examples are')} left to draw from, without the queries; "
-            f"at least {LEAST_EXAMPLES} are needed. Use an index of more examples."
+            f"judge: the index has {many(examples, 'example')} for fine-tunes, not counting the queries, but at least "
+            f"{LEAST_EXAMPLES} are needed. Use an index of more examples."
         )
 
 

@@ -80,12 +80,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                     one.share_encoder(first)
             if channel.candidates is not None and not isinstance(one, DirectAttributor):
                 raise ConfigError(
-                    f"channel {channel.title}: candidates={channel.candidates} works only with methods that store no "
-                    f"features, such as ekfac, but {one.name} stores them. Remove candidates."
+                    f"channel (method) {channel.title}: candidates={channel.candidates} works only with methods that "
+                    f"store no features, such as ekfac, but {one.name} stores them. Remove candidates."
                 )
             if isinstance(one, ChannelsAttributor):
                 raise ConfigError(
-                    "recipe: one of its methods is itself a sum of methods. List the methods of that sum in the recipe."
+                    "recipe (list of methods): one of its methods is itself a sum of methods. List the methods of "
+                    "that sum in the recipe."
                 )
         return made
 
@@ -111,8 +112,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         """
         if pool is None and temperature != 1:
             raise ConfigError(
-                f"temperature {temperature}: has an effect only with a pool. Also give pool='attention' or "
-                "pool='signed-attention', or remove the temperature."
+                f"temperature {temperature}: has an effect only with a pool (a way to score a group). Also give "
+                "pool='attention' or pool='signed-attention', or remove the temperature."
             )
         return CHANNELS if pool is None or pool == CHANNELS else super().pooling(pool, temperature)
 
@@ -163,8 +164,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         other._reference = None if self._reference is None else replace(self._reference)  # without cached scores
         if other._relative and self._reference is None:
             raise ConfigError(
-                "channels: the recipe sets relative: true, but the index was built with a recipe that does not. Build "
-                "an index with this recipe."
+                "channels: this recipe (list of methods) scales a method with relative: true, but the index was built "
+                "with a recipe without relative: true. Build an index with this recipe."
             )
         return other
 
@@ -200,13 +201,14 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: {named} in the recipe have the same method and settings, but the index does not have as "
-                "many of this method. Remove one from the recipe, or build an index with this recipe."
+                f"channels: {named} in this recipe (list of methods) have the same method and settings, but the index "
+                "does not have as many of this method. Remove one from the recipe, or build an index with this "
+                "recipe."
             )
         return ConfigError(
-            f"channels: the index has no method '{wanted.title}' with the recipe's settings{self._difference(wanted)}. "
-            f"The index has {', '.join(one.title for one in self.channels)}. Build an index with this recipe, or "
-            f"remove '{wanted.title}' from the recipe."
+            f"channels: the index has no method '{wanted.title}' with the settings in the recipe (list of "
+            f"methods){self._difference(wanted)}. The index has {', '.join(one.title for one in self.channels)}. "
+            f"Build an index with this recipe, or remove '{wanted.title}' from the recipe."
         )
 
     def _difference(self, wanted: Channel) -> str:
@@ -253,8 +255,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             found[channel.title] = features
             if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
                 raise ConfigError(
-                    f"channel (method) {channel.title}: pool '{pool}' works only with dense features, such as those "
-                    "of logra or an encoder. This method stores counts. Set another pool, such as mean."
+                    f"channel (method) {channel.title}: pool '{pool}' (a way to score a group) works only with dense "
+                    "features, such as those of logra or an encoder. This method stores counts. Set another pool, "
+                    "such as mean."
                 )
         return {channel.title: found[channel.title] for channel in self.channels}
 
@@ -336,8 +339,8 @@ def _of_candidates(channel: Channel) -> str:
     """Return a warning for readers of a channel that scores only candidates."""
     count = f"{channel.candidates:,}" if isinstance(channel.candidates, int) else channel.candidates
     return (
-        f"For each query, channel '{channel.title}' scores only the {count} examples that the other channels rank "
-        "first. The scores of all others are predicted from the other channels."
+        f"For each query, channel (method) '{channel.title}' scores only the {count} examples that the other methods "
+        "rank first. The scores of all other examples are predicted from these methods' scores."
     )
 
 
@@ -374,7 +377,7 @@ def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
     found = method.pooling(channel.pool, channel.temperature)
     if found.kind not in get_args(Pool):
         raise ConfigError(
-            f"channel (method) {channel.title}: pool '{found}' does not work in a recipe. Set another pool, "
-            "such as attention."
+            f"channel (method) {channel.title}: pool '{found}' (a way to score a group) does not work in a recipe. "
+            "Set another pool, such as attention."
         )
     return found

@@ -439,8 +439,8 @@ def normalise_losses(losses: NumbersLike, scale: Scale = "std") -> RankLabels:
     kept = (counts[:, 0] > 1) & varies(wide, there)
     if not kept.any():
         raise DataError(
-            "labels: no query's loss varies over the subsets. Check that the fine-tunes learn, and that the subsets "
-            "differ."
+            "labels (measured losses): no query's loss varies over the subsets. Check that the fine-tunes learn, and "
+            "that the subsets differ."
         )
     divisor = np.sqrt(variance) if scale == "std" else variance
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -502,8 +502,8 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
     found = _ceiling(by_seed, averaged)
     if found is None:
         raise DataError(
-            "noise ceiling: for every query, at most one seed gives different losses to different subsets, but two are "
-            "needed. Run more fine-tunes."
+            "noise ceiling (the value that a perfect predictor would reach): no query has two seeds whose losses vary "
+            "over the subsets. Run more fine-tunes."
         )
     return found.lds
 

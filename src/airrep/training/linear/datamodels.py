@@ -136,8 +136,9 @@ def the_only(instances: list[LabelledInstance], choice: str) -> LabelledInstance
     """Return the only instance of *choice* (ConfigError: it has none or several)."""
     if len(instances) != 1:
         raise ConfigError(
-            f"{choice}: these labels have {len(instances)} instances (parts with separate examples and queries), but "
-            f"datamodels learn from one. Choose an instance by its name after #: {choice.partition('#')[0]}#0"
+            f"{choice}: these labels (measured losses) have {len(instances)} instances (parts with separate examples "
+            "and queries), but datamodels learn from one. Choose an instance by its name after #: "
+            f"{choice.partition('#')[0]}#0"
         )
     return instances[0]
 
@@ -146,8 +147,8 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
     known = ~np.isnan(instance.losses).any(axis=0)
     if known.sum() < 2:
         raise DataError(
-            f"instance {instance.name}: only {int(known.sum())} subsets have a loss for every query, and at least two "
-            "are needed. Finish the label run."
+            f"instance {instance.name} (sample of the data): only {int(known.sum())} subsets have a loss for every "
+            "query, and at least two are needed. Finish the run of `airrep label`."
         )
     train, column = np.unique(instance.train.content_hashes, return_inverse=True)
     queries, place = np.unique(instance.queries.content_hashes, return_inverse=True)
