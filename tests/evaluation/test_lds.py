@@ -248,7 +248,7 @@ def test_an_instance_without_losses_is_named(folder):
     none = np.full_like(ONE.losses, np.nan)
     bare = dataclasses.replace(ONE, subsets=Groups.from_lists({}), losses=none[:, :0], by_seed=None)
     for instance in (dataclasses.replace(ONE, losses=none, by_seed=None), bare):
-        with pytest.raises(DataError, match=f"instance {ONE.name}: has no losses"):
+        with pytest.raises(DataError, match=f"instance {ONE.name} .*: has no losses"):
             evaluate_lds([_index(folder)], [instance], resamples=20)
 
 
@@ -320,7 +320,7 @@ def test_the_subject_is_of_texts_subsets_and_losses_alone(folder):
 def test_bad_requests_are_one_line(folder):
     with pytest.raises(ConfigError, match="at least one index and labels"):
         evaluate_lds([], [ONE])
-    with pytest.raises(ConfigError, match="a temperature and labels to tune it on are both given"):
+    with pytest.raises(ConfigError, match="a temperature and labels .* to tune it on are both given"):
         evaluate_lds([_index(folder)], [ONE], "attention", 2.0, tune=[TWO])
     with pytest.raises(ConfigError, match="instance a .* are also in --labels\\."):
         evaluate_lds([_index(folder)], [TWO, ONE], tune=[ONE])
@@ -330,7 +330,7 @@ def test_bad_requests_are_one_line(folder):
     with pytest.raises(DataError, match="two rows are called 'x'"):
         evaluate_lds([index, index], [ONE], names=["x", "x"])
     assert not index.attributor.encoded  # before any query is
-    with pytest.raises(ConfigError, match="evaluate: two instances have the name a"):
+    with pytest.raises(ConfigError, match="evaluate: two instances .* have the name a"):
         evaluate_lds([_index(folder)], [ONE, dataclasses.replace(TWO, name=ONE.name)])
     with pytest.raises(ConfigError, match="pool 'best'"):
         evaluate_lds([_index(folder)], [ONE], "best")
@@ -341,9 +341,9 @@ def test_bad_requests_are_one_line(folder):
 
 def test_the_same_labels_never_count_twice_whatever_they_are_called(folder):
     copy, index = dataclasses.replace(ONE, name="copy/0"), _index(folder)
-    with pytest.raises(ConfigError, match="^instances a and a have the same examples, subsets and losses"):
+    with pytest.raises(ConfigError, match="^instances .* a and a have the same examples, subsets and losses"):
         LdsStudy([("x", index)], [ONE, ONE])
-    with pytest.raises(ConfigError, match="^instances a and copy/0 have the same examples, subsets and losses"):
+    with pytest.raises(ConfigError, match="^instances .* a and copy/0 have the same examples, subsets and losses"):
         evaluate_lds([index], [ONE, TWO, copy])
     with pytest.raises(ConfigError, match=r"instance copy/0 .* are also in --labels \(as a\)"):
         LdsStudy([("x", index)], [ONE], tune=[TWO, copy])

@@ -45,8 +45,7 @@ def count_rows(total: int, progress: OnProgress | None, done: int = 0, stage: st
     def on_rows(more: int) -> None:
         nonlocal done
         done += more
-        if tell is not None:
-            tell(done, total)
+        tell(done, total)
 
     return on_rows
 
@@ -64,7 +63,7 @@ class TrainedGroups:
     def caution(self, sizes: Sequence[int], pool: str) -> str:
         """Return a warning if groups of these *sizes*, pooled by *pool*, differ from these; empty otherwise."""
         if pool != self.pool:
-            return f"The encoder was trained for {self.pool} pooling, not {pool}."
+            return f"The encoder was trained for groups scored with --pool {self.pool}, not {pool}."
         if not sizes or (self.smallest <= TOLERANCE * min(sizes) and max(sizes) <= TOLERANCE * self.largest):
             return ""
         return (
@@ -144,7 +143,10 @@ class Attributor(ABC):
                 "signed-attention."
             )
         if pooling.kind == "ngram-lm" and self.pool != "ngram-lm":
-            raise ConfigError(f"pool 'ngram-lm': needs counts of n-grams, but {self.name} has none. Use method ngram.")
+            raise ConfigError(
+                f"pool 'ngram-lm' (a way to score a group): needs counts of n-grams, but {self.name} has none. Use "
+                "method ngram."
+            )
         return pooling
 
     @property
@@ -434,7 +436,6 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
         return min(found, key=lambda noise: min(noise.values()), default={})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Fit every part on the training corpus."""
         for one in self.parts:
             fit_method(one, train, progress)
 

@@ -32,8 +32,7 @@ _BLOCK_BYTES = 2**26
 class FeatureFile:
     """Features in a file: one array ``(n, d)`` of floating-point numbers, ``.npy`` or the only one of ``.safetensors``.
 
-    Raises:
-        DataError: the file does not exist, or holds something else.
+    DataError: the file does not exist, or holds something else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,8 +74,7 @@ class FeatureFile:
     def rows_of(self, corpus: Corpus, where: str) -> Rows:
         """Return the row of each example's features, which is its place in the corpus.
 
-        Raises:
-            DataError: the numbers of rows and of examples differ.
+        DataError: the numbers of rows and of examples differ.
         """
         if self.rows != len(corpus):
             raise DataError(
@@ -112,10 +110,6 @@ class _KnownExamples:
     keys: np.ndarray
     rows: Rows
 
-    @classmethod
-    def of(cls, examples: Sequence[Example], rows: Rows) -> "_KnownExamples":
-        return cls(_keys(examples), rows)
-
     @cached_property
     def _sorted(self) -> list[tuple[np.ndarray, Rows]]:
         orders = [np.argsort(column, kind="stable") for column in self.keys.T]
@@ -138,12 +132,9 @@ class _KnownExamples:
 
 def _keys(examples: Sequence[Example]) -> np.ndarray:
     """Return 64-bit hashes of each example's id and text, and of its text alone, ``(n, 2)``."""
-    return np.fromiter((key for example in examples for key in _pair(example)), np.uint64).reshape(-1, 2)
-
-
-def _pair(example: Example) -> tuple[int, int]:
-    text = example.content_hash
-    return int(content_hash(example.id, text), 16), int(text, 16)
+    texts = ((example.id, example.content_hash) for example in examples)
+    keys = (int(key, 16) for id_, text in texts for key in (content_hash(id_, text), text))
+    return np.fromiter(keys, np.uint64).reshape(-1, 2)
 
 
 def _digest(keys: np.ndarray) -> str:
@@ -189,13 +180,15 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     def fit(self, train: Corpus) -> None:
         """Match the features to the examples, and read the features of queries.
 
-        Raises:
-            ConfigError: only one of ``queries`` and ``query_data`` is set.
-            DataError: a file is missing, damaged, of another shape, or holds features that are not finite.
+        ConfigError: only one of ``queries`` and ``query_data`` is set. DataError: a file is missing, damaged, of
+        another shape, or holds features that are not finite.
         """
-        self._check_settings()
+        chosen = self._settings
+        if (chosen.queries is None) != (chosen.query_data is None):
+            given, lacking = ("queries", "query_data") if chosen.query_data is None else ("query_data", "queries")
+            raise ConfigError(f"precomputed: {given} is set without {lacking}. Set {lacking} too.")
         file = self._file
-        self._train = _KnownExamples.of(train, file.rows_of(train, "training corpus"))
+        self._train = _KnownExamples(_keys(train), file.rows_of(train, "training corpus"))
         self._learnt = {
             "shift": shift_of(file.largest()),
             "train": file.fingerprint,
@@ -215,14 +208,8 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
                 f"{dimension:,}. Make both with the same method."
             )
         self._query_features = file.take(file.rows_of(data, self._settings.query_data))
-        self._queries = _KnownExamples.of(data, np.arange(len(data)))
+        self._queries = _KnownExamples(_keys(data), np.arange(len(data)))
         return {"queries": file.fingerprint, "query_examples": _digest(self._queries.keys)}
-
-    def _check_settings(self) -> None:
-        chosen = self._settings
-        if (chosen.queries is None) != (chosen.query_data is None):
-            given, lacking = ("queries", "query_data") if chosen.query_data is None else ("query_data", "queries")
-            raise ConfigError(f"precomputed: {given} is set without {lacking}. Set {lacking} too.")
 
     @cached_property
     def _file(self) -> FeatureFile:
@@ -235,8 +222,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """φ_train of each example, ``(rows, d)``.
 
-        Raises:
-            DataError: an example has no features, or the file is missing or changed.
+        DataError: an example has no features, or the file is missing or changed.
         """
         return self._encode(examples, on_rows, self._fitted()["shift"])
 

@@ -12,14 +12,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.given import IndexesLike, InstancesLike, Named, cost_of, labelled_instances, named_indexes
 from airrep.evaluation.judging import best_of, difference_over, lds_over, scales, shared_queries
 from airrep.evaluation.result import Evaluation, Row, check_names
-from airrep.evaluation.statistics.labels import (
-    REMEDY,
-    Ceiling,
-    mean_ceiling,
-    moved,
-    seeds_alike,
-    signal_to_noise,
-)
+from airrep.evaluation.statistics.labels import REMEDY, Ceiling, mean_ceiling, moved, seeds_alike, signal_to_noise
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
 from airrep.index.contrast import Question
 from airrep.index.index import Index
@@ -75,8 +68,8 @@ class RowFinder:
         if len(missing):
             raise DataError(
                 f'{self.index.path}: lacks the example "{instance.train[int(missing[0])].id}" and '
-                f"{len(missing) - 1:,} more training examples of the labels (instance {instance.name}). Build the "
-                "index from the data that the labels were made from."
+                f"{len(missing) - 1:,} more training examples of instance {instance.name} (sample of the data). Build "
+                "the index from the data that the labels (measured losses) were made from."
             )
         return Groups(instance.subsets.names, rows[instance.subsets.rows], instance.subsets.offsets)
 
@@ -185,8 +178,8 @@ class LdsStudy:
         everything = (*self.instances, *self.tune)
         if self.temperature != 1 and self.own_pool is not None and self.asked_pool is None:
             raise ConfigError(
-                "evaluate: temperature has no effect, because scores are summed for these labels (--pool sum). Remove "
-                "temperature, or add --pool attention."
+                "evaluate: temperature has no effect, because scores are summed for these measured losses (--pool "
+                "sum). Remove temperature, or add --pool attention."
             )
         if self.measure == "lds":
             for instance in everything:
@@ -197,12 +190,18 @@ class LdsStudy:
             raise ConfigError(f"resamples={self.resamples}: must be at least 1.")
         bare = next((instance.name for instance in everything if not np.isfinite(instance.losses).any()), None)
         if bare is not None:
-            raise DataError(f"instance {bare}: has no losses. Finish the label run, or give other labels.")
+            raise DataError(
+                f"instance {bare} (sample of the data): has no losses. Finish the run of `airrep label`, or give "
+                "other labels (measured losses)."
+            )
 
     def _check_tuning(self, judged: Mapping[str, str], tuned: Sequence[str]) -> None:
         """Refuse an instance both tuned and judged on, whatever its name; *judged* maps contents to names."""
         if self.temperature != 1 and self.tune:
-            raise ConfigError("evaluate: a temperature and labels to tune it on are both given. Leave one of them out.")
+            raise ConfigError(
+                "evaluate: a temperature and labels (measured losses) to tune it on are both given. Leave one of them "
+                "out."
+            )
         for instance, name in zip(self.tune, map(judged.get, tuned), strict=True):
             if name is not None:
                 alias = "" if name == instance.name else f" (as {name})"
@@ -222,7 +221,6 @@ class LdsStudy:
         return mean_ceiling(telling_seeds(self.scored))
 
     def run(self) -> Evaluation:
-        """Score and judge."""
         contenders = [self.contender(name, index) for name, index in self.indexes]
         scores = {
             f"{number}/{instance.name}": f
@@ -313,13 +311,14 @@ class LeftOutStudy(LdsStudy):
         kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
         if kept is not None:
             raise DataError(
-                f"labels, instance {kept}: its fine-tunes leave out more than a tenth of the training examples, but "
-                "those of other instances leave out less. Evaluate the two kinds in separate runs."
+                f"instance {kept} (sample of the data): not every fine-tune leaves out a small part (at most a tenth) "
+                "of the training examples, as the fine-tunes of other instances do. Evaluate this instance in a "
+                "separate run."
             )
         if self.tune:
             raise ConfigError(
-                "evaluate: --tune has no effect, because scores are summed for these labels, without a temperature. "
-                "Remove --tune, or set a temperature: --pool attention:0.2."
+                "evaluate: --tune looks for a temperature, but with these labels (measured losses) scores are summed "
+                "without a temperature. Remove --tune; to use a temperature, set it yourself: --pool attention:0.2."
             )
         super()._check()
 

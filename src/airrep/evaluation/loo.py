@@ -35,8 +35,9 @@ def removals_of(instance: LabelledInstance) -> LabelledInstance:
     whole, *others = [len(rows) == 0 for rows in left_out]
     if not whole or any(others) or len(others) < 2:
         raise DataError(
-            f"labels, instance {instance.name}: its first fine-tune must use all training examples, and at least two "
-            "more must each leave some out. Use labels (measured losses) made from `airrep sample --removals K`."
+            f"instance {instance.name} (sample of the data): its first fine-tune must use all training examples, and "
+            "at least two more must each leave some out. Use labels (measured losses) made from `airrep sample "
+            "--removals K`."
         )
     sets = Groups.from_lists({instance.subsets.names[j]: rows for j, rows in enumerate(left_out) if j})
     effects = _effects(instance)
@@ -133,7 +134,8 @@ class WhatIfStudy(LooStudy):
     def contender(self, name: str, index: Index) -> Contender:
         found = super().contender(name, index)
         pairs = [(f, one.losses) for f, one in zip(found.scores, self.scored, strict=True)]
-        return replace(found, more={**found.more, "same_sign": _same_sign(pairs), "largest": _largest(pairs)})
+        same_sign = _share([((f > 0) == (effects > 0))[~np.isnan(effects)] for f, effects in pairs])
+        return replace(found, more={**found.more, "same_sign": same_sign, "largest": _largest(pairs)})
 
     def _scores(self, name: str, index: Index) -> Contender:
         pooling = index.attributor.pooling(self.pool, self.temperature)
@@ -169,14 +171,10 @@ def _changes(finder: RowFinder, instance: LabelledInstance, pooling: Pooling) ->
     return (whole[:, :1] - whole[:, 1:]).astype(np.float32)
 
 
-def _same_sign(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
-    """Return the share of effects with the predicted sign; *pairs* are predictions and effects, ``(q, K)``."""
-    return _share([((f > 0) == (effects > 0))[~np.isnan(effects)] for f, effects in pairs])
-
-
 def _largest(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
     """Return the share of queries whose largest effect is predicted to be the largest.
 
+    *pairs* are predictions and effects, ``(q, K)``.
     Removals without any loss do not count, nor queries that lack a loss of another removal.
     """
     found = []

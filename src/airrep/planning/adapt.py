@@ -108,11 +108,14 @@ class Adaptation:
                 tell(f"{change.sentence}. So small a change cannot show how good the methods are. {REMEDY}")
             if plan.warms:
                 members += self._warmed(out / WARM, weigh.train, plan.size, members)
-            tell("learning a weight for each method, and judging the weighted sum on other examples and queries")
+            tell(
+                "learning a weight for each method, then testing the weighted sum of the methods' scores on examples "
+                "and queries that were kept for the test"
+            )
             found = self._weighed(out / CHANNELS, members, weigh, last)
             if plan.trains and not hardly:
                 count = f"{plan.subsets:,} fine-tunes, each on {plan.size:,} of {plan.pool:,} examples"
-                tell(f"making labels to train the encoder: {count}")
+                tell(f"making labels (measured losses) to train the encoder: {count}")
                 taught = self._labels(out / "learn", learn, plan, held_out=0)
                 check_disjoint(taught, [weigh, last])
                 tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
@@ -146,7 +149,10 @@ class Adaptation:
         try:
             warm_up(pool, folder, self.lm, self.tuning, count=size, seed=self.seed)
         except TrainingError as error:
-            self.tell(f"the short fine-tune failed, so the recipe uses no gradients of the fine-tuned LM: {error}")
+            self.tell(
+                "the short fine-tune failed, so the recipe (list of methods) uses no gradients of the fine-tuned LM: "
+                f"{error}"
+            )
             return []
         found = self._readable(ChannelsSettings(lm=self.lm.lm, warmed=str(folder)).channels[-1], pool)
         return [] if found is None else [found]

@@ -170,7 +170,7 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "pool order-inf: without one of the groups the loss has no minimum. Use --pool order-1, or an index built "
-            "with --method logra."
+            "pool order-inf (a way to score a group): one of the groups cannot be scored, because the loss without "
+            "this group has no minimum. Use --pool order-1, or an index built with --method logra."
         )
     return found

@@ -63,8 +63,13 @@ def _counts(evaluation: "Evaluation") -> str:
     tuned = f"; temperatures chosen on {', '.join(facts['tuned_on'])}" if facts.get("tuned_on") else ""
     kept = facts.get("not_tuned")
     if kept:
-        none = "; --tune changed nothing, because no index has an attention pool; channels keep their temperatures"
-        tuned = f"{tuned}; not tuned, because they have no attention pool: {', '.join(kept)}" if tuned else none
+        none = (
+            "; --tune changed nothing, because no index scores groups with attention (--pool); a recipe's methods "
+            "keep their temperatures"
+        )
+        tuned = (
+            f"{tuned}; not tuned, because they do not score groups with attention: {', '.join(kept)}" if tuned else none
+        )
     names = printable(", ".join(facts["instances"]))
     seeds = zip(facts["instances"], facts.get("seeds_left_out", ()), strict=False)
     gaps = ", ".join(f"seed {number} of {name}" for name, numbers in seeds for number in numbers)
