@@ -10,8 +10,9 @@
 #     head of its own: 7.2e-07
 #     tied head:       6.3e+00
 #
-# For you: do not target `lm_head` of a tied model, or set `ensure_weight_tying`, or untie before. Scores of a merged
-# folder speak of a model that nobody trained; read base and adapter instead.
+# For you: do not target `lm_head` of a tied model, or untie before (`ensure_weight_tying` does not help: see
+# peft-tied-adapters-merge-twice.sh). Scores of a merged folder speak of a model that nobody trained; read base and adapter
+# instead.
 set -euo pipefail
 
 place=$(mktemp -d)

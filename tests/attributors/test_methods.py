@@ -261,7 +261,7 @@ def test_an_encoder_trained_for_means_or_other_sizes_says_so(tmp_path: Path) -> 
     small = index.group_scores(train[:3], [range(4)]).provenance.caution
     assert small.startswith("These groups have 4 members, but the encoder was trained on groups of 10 to 20.")
     other = index.group_scores(train[:3], [range(10)], "attention").provenance.caution
-    assert other == "The encoder was trained for mean pooling, not attention."
+    assert other == "The encoder was trained for groups scored with --pool mean, not attention."
 
 
 @pytest.mark.parametrize("learnt", ["response", None])
@@ -279,7 +279,7 @@ def test_an_encoder_that_learnt_from_another_view_says_so(tmp_path: Path, learnt
 
     view, other = learnt or "whole", "response" if learnt is None else "whole"
     words = f"The encoder was trained with view={view}, but reads view={other} here. Set view={view}: "
-    words += "with --set, or in the settings of its channel in a recipe."
+    words += "with --set, or in the settings of this method in a recipe (list of methods)."
     assert caution(view=view) == ""
     assert caution(view=other) == words
     if learnt is not None:

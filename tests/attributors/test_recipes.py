@@ -73,12 +73,12 @@ def test_a_setting_goes_to_each_channel_whose_method_has_it() -> None:
     assert [one.settings["view"] for one in channels] == ["response"] * 3
     (paper,) = ChannelsSettings.of({"channels": "papers/logra", "lm": "m", "rank": 16}).channels
     assert (paper.settings["rank"], paper.settings["exponent"], paper.pool) == (16, 1.0, "sum")
-    with pytest.raises(ConfigError, match="no channel has the setting 'rankk'"):
+    with pytest.raises(ConfigError, match="no method has the setting 'rankk'"):
         ChannelsSettings.of({"channels": "text", "rankk": 16})
 
 
 def test_a_method_and_a_recipe_are_one_too_many(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="^recipe: "):
+    with pytest.raises(ConfigError, match="^recipe .*: cannot be combined with method"):
         build_index(make_corpus(3), tmp_path / "index", "tfidf", recipe="text")
     with pytest.raises(ConfigError, match="^recipe txt: does not exist; .*'text'"):
         build_index(make_corpus(3), tmp_path / "index", recipe="txt")
@@ -141,7 +141,7 @@ def test_a_setting_of_another_package_is_its_own() -> None:
         ("{method: ngram, weight: -1}", "weight=-1"),
         ("{method: ngram, pool: top-5}", "pool top-5: was removed.*attention"),
         ("{method: readout}", "--method rds"),
-        ("ngram", "'ngram' is not a channel"),
+        ("ngram", "'ngram' is not a method"),
     ],
 )
 def test_an_error_in_a_recipe_names_the_file_and_the_channel(tmp_path: Path, channel: str, told: str) -> None:
@@ -162,7 +162,7 @@ def test_an_error_of_several_channels_names_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("recipe", ["lm", "lm-warm", "papers/logra"])
 def test_a_recipe_of_an_lm_asked_of_an_index_without_one_is_one_plain_line(tmp_path: Path, recipe: str) -> None:
     index = build_index(make_corpus(6), tmp_path / "i")
-    with pytest.raises(ConfigError, match="^recipe: '(gradients|logra)' reads .*--lm MODEL") as caught:
+    with pytest.raises(ConfigError, match="^recipe .*'(gradients|logra)' reads .*--lm MODEL") as caught:
         index.made_with({"channels": recipe})
     assert "\n" not in str(caught.value)
     assert "{" not in str(caught.value)

@@ -97,7 +97,9 @@ def test_the_record_of_a_training_is_shown(world: Run, tmp_path: Path) -> None:
     assert [jump["last"] for jump in told["jumps"]] == [7]
     assert len(told["steps"]) == 8
     (folder / "record.json").write_text("[1]")
-    assert world("show", str(folder)).err.endswith("its record cannot be read (TypeError). Restore it.\n")
+    assert world("show", str(folder)).err.endswith(
+        "cannot be read (TypeError). Restore the folder, or record the training again.\n"
+    )
 
 
 def test_top_tells_why(world: Run) -> None:
@@ -282,9 +284,9 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--pool", "max"), "--pool max: does not exist; expected one of sum, mean, diminishing, attention, "),
-        (("--pool", "order-3-paper"), "pool 'order-3-paper': the ending -paper"),
-        (("--pool", "mean:0.2"), "temperature 0.2: pool mean has no temperature"),
+        (("--pool", "max"), "--pool max: this way to score a group does not exist; expected one of sum, mean, "),
+        (("--pool", "order-3-paper"), "pool 'order-3-paper' (a way to score a group): the ending -paper"),
+        (("--pool", "mean:0.2"), "temperature 0.2: pool mean (a way to score a group) has no temperature"),
         (("--pool", "attention:warm"), "--pool attention:warm: the temperature 'warm' is not a number"),
     ],
 )
@@ -389,6 +391,9 @@ def test_append_delete_compact_show(world: Run) -> None:
     assert "9 examples added, 39 in all" in world("append", "runs/index", write("m.jsonl", make_corpus(9, "m"))).err
     assert "0 examples added (all 9 were there already), 39 in all" in world("append", "runs/index", "m.jsonl").err
     assert "13 examples deleted, 26 left" in world("delete", "runs/index", "--where", 'label == "label 0"').err
+    ran = world("delete", "runs/index", "--where", 'label == "label O"')
+    told = 'runs/index: 0 examples deleted, 26 left; filter label == "label O": no example matches. '
+    assert (ran.status, ran.err.startswith(told), ran.err.count("\n")) == (0, True, 1), ran.err
     assert "1 example deleted, 25 left" in world("delete", "runs/index", "--id", "e1").err
     assert "25 examples in 1 shard" in world("delete", "runs/index", "--compact").err
     shown = world("show", "runs/index", "--verify")

@@ -375,7 +375,8 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
     _refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "Datamodels know only these")
     _refused(
-        run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"), "labels: these labels have 2 instances"
+        run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"),
+        "labels: these labels (measured losses) have 2 instances",
     )
     _refused(
         run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm"),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from datasets import Dataset, DatasetDict
 
-from airrep.corpus.corpus import Corpus, Example, read_corpus
+from airrep.corpus.corpus import Corpus, Example, asked, of_answers, read_corpus
 from airrep.corpus.inputs import as_corpus, as_examples, is_one
 from airrep.errors import ConfigError, DataError
 
@@ -201,3 +201,22 @@ def test_of_a_query_only_the_answer_counts_where_a_trainer_learns_whole_conversa
         assert (first.id, first.response, first.chat) == ("talk", "me", {"messages": talk})
         assert first.metadata == {"stars": 5}
     assert as_examples(rows[1:])[0] == rows[1]
+
+
+def test_answers_of_many_conversations_are_those_of_each() -> None:
+    learnt = {"learn": "all"}
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": learnt}}]}
+    said = [{"role": "user", "content": 'Say ,"learn":"all"}'}, {"role": "assistant", "content": "é"}]
+    chats: list[dict[str, Any] | None] = [
+        {"messages": said, **learnt},
+        {"messages": said, **learnt, "template": learnt},
+        {"messages": [said[0], call]},
+        {"messages": [said[0], call], **learnt},
+        {"messages": said, "tools": [learnt]},
+        None,
+    ]
+    rows = Corpus.from_examples([Example("p", "r", f"e{number}", chat=chat) for number, chat in enumerate(chats)])
+    found = of_answers(rows)
+    assert list(found) == [asked(one) for one in rows]
+    assert [(one.chat or {}).get("learn") for one in found] == [None] * 6
+    assert found.fingerprint == Corpus.from_examples([asked(one) for one in rows]).fingerprint

@@ -113,9 +113,9 @@ def test_seeds_that_give_the_same_losses_tell_no_ceiling() -> None:
 def test_an_instance_is_never_looked_at_twice() -> None:
     one = instance()
     copy = dataclasses.replace(one, name="copy/0")
-    with pytest.raises(ConfigError, match="^instances 0 and copy/0 have the same examples, subsets and losses"):
+    with pytest.raises(ConfigError, match="^instances .* 0 and copy/0 have the same examples, subsets and losses"):
         diagnose([one, copy])
-    with pytest.raises(ConfigError, match="^instances 0 and 0 have the same"):
+    with pytest.raises(ConfigError, match="^instances .* 0 and 0 have the same"):
         diagnosis_request([one, one], [], None, 1.0)
 
 

@@ -211,7 +211,12 @@ def test_copies_of_a_text_are_matched_one_by_one(tmp_path):
     found = RowFinder(index, [instance]).subsets(instance)
     assert found.members(0).tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert found.members(1).tolist() == [2, 6]  # the first copy in the pool is the first in the index
+    later = dataclasses.replace(instance, subsets=Groups.from_lists({"later": [4], "both": [4, 0]}))
+    both = RowFinder(index, [later]).subsets(later)  # copies that are in no subset count too
+    assert [both.members(j).tolist() for j in range(2)] == [[6], [2, 6]]
     plain = build_index(train, tmp_path / "plain", HashAttributor())
+    alone = dataclasses.replace(instance, subsets=Groups.from_lists({"later": [4], "again": [4]}))
+    assert RowFinder(plain, [alone]).subsets(alone).members(0).tolist() == [2]  # which may lack the first copy
     with pytest.raises(DataError, match='lacks the example "e2" and 0 more .*instance a'):
         RowFinder(plain, [instance]).subsets(instance)
 
@@ -243,7 +248,7 @@ def test_an_instance_without_losses_is_named(folder):
     none = np.full_like(ONE.losses, np.nan)
     bare = dataclasses.replace(ONE, subsets=Groups.from_lists({}), losses=none[:, :0], by_seed=None)
     for instance in (dataclasses.replace(ONE, losses=none, by_seed=None), bare):
-        with pytest.raises(DataError, match=f"instance {ONE.name}: has no losses"):
+        with pytest.raises(DataError, match=f"instance {ONE.name} .*: has no losses"):
             evaluate_lds([_index(folder)], [instance], resamples=20)
 
 
@@ -315,7 +320,7 @@ def test_the_subject_is_of_texts_subsets_and_losses_alone(folder):
 def test_bad_requests_are_one_line(folder):
     with pytest.raises(ConfigError, match="at least one index and labels"):
         evaluate_lds([], [ONE])
-    with pytest.raises(ConfigError, match="a temperature and labels to tune it on are both given"):
+    with pytest.raises(ConfigError, match="a temperature and labels .* to tune it on are both given"):
         evaluate_lds([_index(folder)], [ONE], "attention", 2.0, tune=[TWO])
     with pytest.raises(ConfigError, match="instance a .* are also in --labels\\."):
         evaluate_lds([_index(folder)], [TWO, ONE], tune=[ONE])
@@ -325,7 +330,7 @@ def test_bad_requests_are_one_line(folder):
     with pytest.raises(DataError, match="two rows are called 'x'"):
         evaluate_lds([index, index], [ONE], names=["x", "x"])
     assert not index.attributor.encoded  # before any query is
-    with pytest.raises(ConfigError, match="evaluate: two instances have the name a"):
+    with pytest.raises(ConfigError, match="evaluate: two instances .* have the name a"):
         evaluate_lds([_index(folder)], [ONE, dataclasses.replace(TWO, name=ONE.name)])
     with pytest.raises(ConfigError, match="pool 'best'"):
         evaluate_lds([_index(folder)], [ONE], "best")
@@ -336,9 +341,9 @@ def test_bad_requests_are_one_line(folder):
 
 def test_the_same_labels_never_count_twice_whatever_they_are_called(folder):
     copy, index = dataclasses.replace(ONE, name="copy/0"), _index(folder)
-    with pytest.raises(ConfigError, match="^instances a and a have the same examples, subsets and losses"):
+    with pytest.raises(ConfigError, match="^instances .* a and a have the same examples, subsets and losses"):
         LdsStudy([("x", index)], [ONE, ONE])
-    with pytest.raises(ConfigError, match="^instances a and copy/0 have the same examples, subsets and losses"):
+    with pytest.raises(ConfigError, match="^instances .* a and copy/0 have the same examples, subsets and losses"):
         evaluate_lds([index], [ONE, TWO, copy])
     with pytest.raises(ConfigError, match=r"instance copy/0 .* are also in --labels \(as a\)"):
         LdsStudy([("x", index)], [ONE], tune=[TWO, copy])

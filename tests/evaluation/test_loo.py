@@ -263,7 +263,7 @@ def test_subsets_that_leave_little_out_are_not_judged_with_others_nor_tuned(tmp_
     kept = Groups.from_lists({str(j): instance.subsets.members(j) for j in range(1, 1 + K)})
     random = dataclasses.replace(instance, subsets=kept, losses=instance.losses[:, 1:], by_seed=None)
     index = index_of(tmp_path, instance, small)
-    with pytest.raises(DataError, match="labels, instance b: .* more than a tenth"):
+    with pytest.raises(DataError, match="instance b .*: not every fine-tune .* at most a tenth"):
         evaluate_lds([index], [random, small])
     with pytest.raises(ConfigError, match="--tune has no effect"):
         evaluate_lds([index], [random], tune=[small])
@@ -335,6 +335,20 @@ def test_comparing_stored_effects_gives_the_differences_of_the_evaluation(tmp_pa
     assert (pair.one, pair.difference, pair.p_value) == ("false", pytest.approx(gap.value), pytest.approx(gap.p_value))
 
 
+def test_a_seed_without_the_fine_tune_on_all_examples_is_left_out_and_the_ratio_is_that_of_the_others(tmp_path):
+    whole = world("a", 1, seeds=3)
+    holes = whole.by_seed.copy()
+    holes[1, :, 0] = np.nan
+    lacking = dataclasses.replace(whole, losses=mean_over_seeds(holes), by_seed=holes)
+    others = dataclasses.replace(whole, losses=mean_over_seeds(holes[::2]), by_seed=holes[::2])
+    index = index_of(tmp_path, whole)
+    found, fewer = (evaluate_loo([index], [one], resamples=20) for one in (lacking, others))
+    np.testing.assert_array_equal(found.matrices["losses/a"], fewer.matrices["losses/a"])
+    assert (found.facts["seeds"], found.facts["seeds_left_out"], fewer.facts["seeds_left_out"]) == ([2], [[1]], [[]])
+    assert found.facts["signal_to_noise"] == pytest.approx(signal_to_noise([holes[::2, :, 1:]]))
+    assert found.ceiling == fewer.ceiling
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_seeds_that_tell_nothing_tell_no_ceiling_and_no_ratio(tmp_path, begun):
     """A second one that was not begun, and some that change nothing beyond rounding."""
@@ -354,7 +368,7 @@ def test_removals_without_losses_do_not_count_and_none_counts_twice(tmp_path):
     holes, index = dataclasses.replace(instance, losses=losses, by_seed=by_seed), index_of(tmp_path, instance)
     facts = evaluate_loo([index], [holes], resamples=20).facts
     assert (facts["removals"], facts["removals_left_out"]) == (K - 1, 1)
-    with pytest.raises(ConfigError, match="^instances a and copy/0 have the same examples, subsets and losses"):
+    with pytest.raises(ConfigError, match="^instances .* a and copy/0 have the same examples, subsets and losses"):
         evaluate_loo([index], [holes, dataclasses.replace(holes, name="copy/0")])
 
 
@@ -375,7 +389,7 @@ def test_other_subsets_and_pools_are_refused(tmp_path):
             losses=instance.losses[:, :3],
         ),
     ):
-        with pytest.raises(DataError, match="instance a: its first fine-tune must"):
+        with pytest.raises(DataError, match="instance a .*: its first fine-tune must"):
             evaluate_loo([index], [wrong])
     with pytest.raises(ConfigError, match="temperature has no effect"):
         evaluate_loo([index], [instance], temperature=2.0)

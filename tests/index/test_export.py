@@ -163,6 +163,17 @@ def test_csv_cells_are_no_formulas(hostile: airrep.Index, small_pieces: None, tm
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "o.csv").read_bytes()
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_csv_of_texts_alone_is_read_back(exact: bool, tmp_path: Path) -> None:
+    records = [{"text": "Once, upon a time."}, {"prompt": "2+2?", "response": "4"}, {"text": 'The "end".'}]
+    index = airrep.build_index(records, tmp_path / "index", airrep.make_attributor("tfidf"))
+    export_index(index, tmp_path / "o.csv", "csv", exact=exact)
+    again = airrep.build_index(tmp_path / "o.csv", tmp_path / "again", airrep.make_attributor("tfidf"))
+    found = [[(one.id, one.prompt, one.response) for one in made.examples(range(3))] for made in (index, again)]
+    assert found[0] == found[1]
+    assert [one[1] for one in found[0]] == ["", "2+2?", ""]
+
+
 def test_exact_csv_keeps_every_text_and_tells_none_from_empty(hostile: airrep.Index, tmp_path: Path) -> None:
     made = export_index(hostile, tmp_path / "o.csv", "csv", exact=True)
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True)

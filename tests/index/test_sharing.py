@@ -136,7 +136,8 @@ def test_states_that_machines_rounded_differently_are_refused(tmp_path: Path, mo
     monkeypatch.setattr(Rounding, "drift", "1")
     build_part(TRAIN, tmp_path / "p2", "2/2", Rounding(), shard_rows=8)
     with pytest.raises(
-        ArtifactError, match=r"p2: what its method learnt differs from .* Build this part again with: --set state=.*p1"
+        ArtifactError,
+        match=r"p2: the numbers that its method learnt differ .* Build this part again with: --set state=.*p1",
     ):
         join_parts([first.path, tmp_path / "p2"], tmp_path / "joined")
 

@@ -114,7 +114,7 @@ def test_more_seeds_and_subsets_keep_what_is_finished(tmp_path: Path, plan: Subs
     grown = farm(larger, tmp_path / "labels", world, seeds=2)
     assert len(begun(log)) == 3 * 7 * 2
     assert visible(grown.path) == visible(farm(larger, tmp_path / "fresh", seeds=2).path)
-    with pytest.raises(ArtifactError, match="holds finished labels with instances=3, but now instances is 2"):
+    with pytest.raises(ArtifactError, match="holds finished labels .* with instances=3, but now instances is 2"):
         farm(plan, tmp_path / "labels", world)
 
 

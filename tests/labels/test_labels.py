@@ -199,7 +199,7 @@ def test_losses_are_one_for_each_query_and_subset() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 2), (2, 4), (1, 3)])
 def test_losses_of_another_shape_are_refused(shape: tuple[int, int]) -> None:
-    with pytest.raises(DataError, match=rf"instance 7: losses has shape \({shape[0]}, {shape[1]}\)"):
+    with pytest.raises(DataError, match=rf"instance 7 .*: losses has shape \({shape[0]}, {shape[1]}\)"):
         LabelledInstance("7", make_corpus(5), make_corpus(2, "q"), SUBSETS, np.ones(shape, np.float32))
 
 
@@ -215,7 +215,7 @@ def test_instances_without_a_text_in_common_are_disjoint() -> None:
 )
 def test_a_held_out_text_that_was_seen_in_any_part_is_refused(train: str, queries: str) -> None:
     seen = [make_instance(make_corpus(5, "a"), make_corpus(2, "b"))]
-    with pytest.raises(DataError, match="held-out labels, instance held: example '.*' is also in"):
+    with pytest.raises(DataError, match="held-out labels .*, instance held: example '.*' is also in"):
         check_disjoint(seen, [make_instance(make_corpus(5, train), make_corpus(2, queries), "held")])
 
 

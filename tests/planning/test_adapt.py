@@ -63,7 +63,7 @@ def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp
     again = Adaptation(WORDED, out=tmp_path / "cut", tell=told.append, **parts).run(PLAN)
     assert [row["lds"] for row in again.report["rows"]] == [row["lds"] for row in made.report["rows"]]
     assert tree(tmp_path / "cut" / "learn" / "subsets") == tree(tmp_path / "whole" / "learn" / "subsets")
-    with pytest.raises(ArtifactError, match=r"holds results of `airrep adapt` with another budget"):
+    with pytest.raises(ArtifactError, match=r"made with a different value of 'budget'"):
         Adaptation(WORDED, out=tmp_path / "cut", **parts).run(PLAN.model_copy(update={"steps": 7}))
 
 
@@ -146,7 +146,7 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
     assert "1 example left out, because the same text is a query" in told
     assert made.report["held_out"] == ["judge 0"]
     assert made.report["sentence"].endswith(f"This holds for fine-tunes with {parts['tuning'].summary}.")
-    with pytest.raises(ArtifactError, match="holds results of `airrep adapt` with another queries"):
+    with pytest.raises(ArtifactError, match="made with a different value of 'queries'"):
         Adaptation(WORDED, out=tmp_path / "out", queries=asked[:2], tell=told.append, **parts).run(WEIGHING)
     with pytest.raises(ConfigError, match="queries: the LM cannot read any of the 1 queries"):
         long = Corpus.from_examples([Example("a", "b " * 200, "endless")])

@@ -169,7 +169,7 @@ def test_too_little_time_is_refused_with_what_is_needed(seconds: float) -> None:
         judge.fit_budget(AtHand(seconds, FAST, 688), 40)
     minutes = int(str(caught.value).split("at least ")[1].split()[0])
     assert judge.fit_budget(AtHand(60 * minutes, FAST, 688), 40).subsets >= judge.LEAST_SUBSETS
-    with pytest.raises(ConfigError, match="judge: 29 examples"):
+    with pytest.raises(ConfigError, match="judge: .* 29 examples"):
         judge.fit_budget(AtHand(3600, FAST, 29), 40)
 
 

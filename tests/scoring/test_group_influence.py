@@ -215,13 +215,13 @@ def test_the_limit_needs_few_products() -> None:
 
 def test_a_limit_that_is_no_minimum_is_refused() -> None:
     total = np.ones((1, 2))
-    with pytest.raises(DataError, match="order-inf: without one of the groups the loss has no minimum"):
+    with pytest.raises(DataError, match="order-inf .*: one of the groups .* no minimum"):
         newton_step(total, lambda vectors: vectors * np.array([1.0, 11.0]), 10)
-    with pytest.raises(DataError, match="order-inf: without one of the groups the loss has no minimum"):
+    with pytest.raises(DataError, match="order-inf .*: one of the groups .* no minimum"):
         newton_step(total, lambda vectors: vectors * 10.0, 10)
 
 
 def test_too_many_steps_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airrep.scoring.orders.STEPS", 1)
-    with pytest.raises(DataError, match="order-inf: the solver did not converge in 1 steps"):
+    with pytest.raises(DataError, match="order-inf .*: the solver did not converge in 1 steps"):
         newton_step(np.ones((1, 2)), lambda vectors: vectors * np.array([1.0, 5.0]), 10)

@@ -132,7 +132,7 @@ def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
         ConfigError, match="does not exist; expected one of|only in order-1-paper and order-2-paper"
     ) as caught:
         Pooling.parse(text)
-    assert f"pool {text!r}: " in str(caught.value)
+    assert f"pool {text!r}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -141,17 +141,17 @@ def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
     [
         (
             {"kind": "max"},
-            "pool 'max': does not exist. Choose sum, mean, diminishing, attention, signed-attention, ngram-lm",
+            "pool 'max' .*: does not exist. Choose sum, mean, diminishing, attention, signed-attention, ngram-lm",
         ),
-        ({"kind": "sum", "k": 3}, "pool 'sum': does not exist"),
-        ({"kind": "order", "k": 0}, "pool 'order-0': .* at least 1"),
+        ({"kind": "sum", "k": 3}, "pool 'sum' .*: does not exist"),
+        ({"kind": "order", "k": 0}, "pool 'order-0' .* at least 1"),
         (
             {"kind": "order", "k": 2, "constants": "other"},
-            "pool 'order-2-other': .*only in order-1-paper and order-2-paper",
+            "pool 'order-2-other' .*only in order-1-paper and order-2-paper",
         ),
-        ({"kind": "order", "constants": "paper"}, "pool 'order-inf-paper': .*only in order-1-paper and order-2-paper"),
-        ({"kind": "order", "k": 2, "temperature": 2.0}, "temperature 2.0: pool order-2 has no temperature"),
-        ({"kind": "mean", "temperature": 0.2}, "temperature 0.2: pool mean has no temperature"),
+        ({"kind": "order", "constants": "paper"}, "pool 'order-inf-paper' .*only in order-1-paper and order-2-paper"),
+        ({"kind": "order", "k": 2, "temperature": 2.0}, "temperature 2.0: pool order-2 .* has no temperature"),
+        ({"kind": "mean", "temperature": 0.2}, "temperature 0.2: pool mean .* has no temperature"),
         ({"kind": "attention", "temperature": 0.0}, "temperature is 0.0"),
         ({"kind": "attention", "temperature": np.nan}, "temperature is nan"),
     ],
@@ -172,7 +172,7 @@ def test_no_temperature_is_too_cold_for_the_exponent() -> None:
         (np.ones((2, 0), np.float32), "sum", 1.0, DataError, r"\(2, 0\); .*at least one member"),
         (np.ones(3, np.float32), "sum", 1.0, DataError, r"\(3,\); it must be \(queries, members\)"),
         (np.array([[1.0, np.nan]]), "attention", 1.0, DataError, "not finite"),
-        (np.ones((1, 1)), "order-2", 1.0, ConfigError, "pool 'order-2': needs the features"),
+        (np.ones((1, 1)), "order-2", 1.0, ConfigError, "pool 'order-2': .* needs the features"),
     ],
 )
 def test_bad_input(scores: np.ndarray, pool: str, temperature: float, error: type[Exception], message: str) -> None:

@@ -203,7 +203,7 @@ BROKEN = np.where(np.arange(4)[:, None] == 3, np.inf, FEATURES).astype(np.float1
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"pool": "mean", "temperature": 2.0}, ConfigError, "temperature 2.0: pool mean has no temperature"),
+        ({"pool": "mean", "temperature": 2.0}, ConfigError, "temperature 2.0: pool mean .* has no temperature"),
         ({"groups": Groups.from_lists({"a": [4]})}, ConfigError, "row 4 does not exist. The last row is 3"),
         ({"groups": Groups.from_lists({})}, ConfigError, "groups is empty"),
         ({"queries": QUERIES[:, :2]}, DataError, r"queries: shape is 2x2; it must be \(queries, 3\)"),

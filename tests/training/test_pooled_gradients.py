@@ -118,12 +118,12 @@ def test_signed_attention_keeps_a_subset_far_below_nought() -> None:
 @pytest.mark.parametrize("value", [1e5, float("nan"), float("inf"), -float("inf")])
 def test_scores_that_exploded_are_an_error_that_says_what_to_do(value: float, pool: TrainedPool) -> None:
     members = torch.tensor([[value], [1.0]])
-    with pytest.raises(TrainingError, match=r"group scores are not finite.*Lower learning_rate"):
+    with pytest.raises(TrainingError, match=r"scores are not finite.*Lower learning_rate"):
         PooledScores(torch.ones(1, 1), members, Membership.of([np.array([0]), np.array([1])], 2), pool)
 
 
 def test_a_score_lost_beside_others_of_its_subset_is_an_error_too() -> None:
     members = torch.tensor([[-float("inf")], [1.0]])
     for pool in POOLS[:2]:
-        with pytest.raises(TrainingError, match="group scores are not finite"):
+        with pytest.raises(TrainingError, match="scores are not finite"):
             PooledScores(torch.ones(1, 1), members, Membership.of([np.array([0, 1])], 2), pool)

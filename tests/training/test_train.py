@@ -309,18 +309,18 @@ def test_losses_that_teach_nothing_are_named_errors(tmp_path: Path, settings: Tr
     one_left = np.full(shape, np.nan)
     one_left[:, 3] = 1
     for losses, message in (
-        (np.full(shape, np.nan), r"instance a: losses: all are missing"),
-        (np.full(shape, 2.5), r"instance a: labels: no query's loss varies"),
-        (one_left, r"instance a: losses: fewer than two subsets have losses"),
-        (np.full(shape, np.inf), r"instance a: losses: a loss is infinite"),
+        (np.full(shape, np.nan), r"instance a .*: losses: all are missing"),
+        (np.full(shape, 2.5), r"instance a.*: labels .*: no query's loss varies"),
+        (one_left, r"instance a .*: losses: fewer than two subsets have losses"),
+        (np.full(shape, np.inf), r"instance a .*: losses: a loss is infinite"),
     ):
         with pytest.raises(TrainingError, match=message):
             train_encoder([changed(LEARN[0], losses)], [], tmp_path / "encoder", settings)
-    with pytest.raises(TrainingError, match=r"instance a: labels of one query differ by at most \d.* t_min=50"):
+    with pytest.raises(TrainingError, match=r"instance a .*: labels .* of one query differ by at most \d.* t_min=50"):
         train_encoder([LEARN[0]], [], tmp_path / "encoder", tiny_settings(tmp_path, t_min=50, t_max=50))
     assert not (tmp_path / "encoder").exists()
     single = Groups.from_lists({"0": [1, 2]})
-    with pytest.raises(TrainingError, match="instance a: has only 1 subset"):
+    with pytest.raises(TrainingError, match="instance a .*: has only 1 subset"):
         train_encoder(
             [replace(LEARN[0], subsets=single, losses=LEARN[0].losses[:, :1])], [], tmp_path / "encoder", settings
         )
@@ -338,7 +338,7 @@ def test_missing_losses_and_flat_queries_are_left_out_and_the_rest_is_learnt(tmp
 
 def test_a_loss_that_explodes_names_its_step(tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, initial_scale=1e7)
-    with pytest.raises(TrainingError, match=r"step 1, instance [ab]: .*group scores are not finite"):
+    with pytest.raises(TrainingError, match=r"step 1, instance [ab] .*scores are not finite"):
         train_encoder(LEARN, [], tmp_path / "encoder", settings)
 
 
@@ -348,9 +348,9 @@ def test_careless_calls_are_refused(tmp_path: Path, settings: TrainingSettings) 
         train_encoder([], [], out, settings)
     with pytest.raises(ConfigError, match="instance 'a' is given twice"):
         train_encoder([LEARN[0], LEARN[0]], [], out, settings)
-    with pytest.raises(DataError, match="held-out labels, instance copy: example 'a-t0'"):
+    with pytest.raises(DataError, match="held-out labels .*, instance copy: example 'a-t0'"):
         train_encoder(LEARN, [replace(LEARN[0], name="copy")], out, settings)
-    with pytest.raises(DataError, match="held-out labels, instance copy: example 'h-t0'"):
+    with pytest.raises(DataError, match="held-out labels .*, instance copy: example 'h-t0'"):
         train_encoder(LEARN, [UNSEEN], out, settings, test=[replace(UNSEEN, name="copy")])
     with pytest.raises(ConfigError, match=r"train_layers=3: .* has 2 layers\. Choose 0 to 2, or all"):
         train_encoder(LEARN, [], out, settings.model_copy(update={"train_layers": 3}))

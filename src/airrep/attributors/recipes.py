@@ -202,8 +202,8 @@ class ChannelsSettings(LmReading):
         channels, others = _distributed(channels, own)
         if "candidates" in others:
             raise ConfigError(
-                "recipe: the setting 'candidates' works only with methods that store no features, such as ekfac. Use "
-                "--recipe lm-whole, or remove 'candidates'."
+                "recipe (list of methods): the setting 'candidates' works only with methods that store no features, "
+                "such as ekfac. Use --recipe lm-whole, or remove 'candidates'."
             )
         if unknown := next((name for name in others if name not in cls.model_fields), None):
             raise ConfigError(_no_setting(unknown, {*cls.model_fields}, channels))
@@ -242,10 +242,13 @@ class ChannelsSettings(LmReading):
         slots = {False: common, True: after}
         lacking = _unfilled(channels, slots)
         if lacking is not None and lacking.warmed:
-            raise ValueError(f"channel '{lacking.title}' needs the LM that `airrep warmup` wrote. Add --warmed FOLDER")
+            raise ValueError(
+                f"method '{lacking.title}' of the recipe needs the LM that `airrep warmup` wrote. Add --warmed FOLDER"
+            )
         if lacking is not None:
             raise ValueError(
-                f"channel '{lacking.title}' reads the LM that your fine-tuning starts from. Set lm too: --lm MODEL"
+                f"method '{lacking.title}' of the recipe reads the LM that your fine-tuning starts from. Set lm too: "
+                "--lm MODEL"
             )
         return tuple(one.complete(slots[one.warmed], tokenizer) for one in _with_encoder(channels, known))
 
@@ -255,7 +258,7 @@ def _no_setting(name: str, common: Set[str], channels: Sequence[Channel]) -> str
     of_channels = (one for channel in channels for one in (channel.known.model_fields if channel.known else ()))
     known = sorted({*common, *of_channels})
     return (
-        f"recipe: no channel has the setting '{name}'; expected one of {', '.join(known)}. "
+        f"recipe (list of methods): no method has the setting '{name}'; expected one of {', '.join(known)}. "
         f"{near(name, known, 'Correct the name.')}"
     )
 
@@ -335,10 +338,8 @@ def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequenc
 def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an index's settings with changes, such as another recipe.
 
-    An encoder or a warmed-up LM of the index is left out if the new recipe has no channel for it.
-
-    Raises:
-        ConfigError: a channel of the new recipe reads an LM that the index was built without.
+    An encoder or a warmed-up LM of the index is left out if the new recipe has no channel for it. ConfigError: a
+    channel of the new recipe reads an LM that the index was built without.
     """
     if "channels" not in changes:
         return {**known, **changes}
@@ -348,8 +349,9 @@ def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapp
     if lacking is not None:
         flag = "--warmed FOLDER" if lacking.warmed else "--lm MODEL"
         raise ConfigError(
-            f"recipe: '{lacking.title}' reads a language model, but the index was built without {flag.split()[0]}. "
-            f"Build a new index (airrep index DATA --recipe ... {flag}), or remove --recipe."
+            f"recipe (list of methods): its method '{lacking.title}' reads a language model, but the index was built "
+            f"without {flag.split()[0]}. Build a new index (airrep index DATA --recipe ... {flag}), or remove "
+            "--recipe."
         )
     shipped = isinstance(changes["channels"], str) and changes["channels"] in shipped_recipes()
     kept = {
@@ -374,12 +376,8 @@ def default_recipe(settings: Mapping[str, Any]) -> str:
 
 def shipped_recipes() -> tuple[str, ...]:
     """Names of the recipes that come with airrep."""
-    return tuple(
-        sorted(
-            (path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.yaml")),
-            key=lambda name: (name.startswith("papers/"), name),
-        )
-    )
+    names = (path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.yaml"))
+    return tuple(sorted(names, key=lambda name: (name.startswith("papers/"), name)))
 
 
 def recipe_of(channels: Sequence[Channel]) -> str:
@@ -405,28 +403,28 @@ def recipe_of(channels: Sequence[Channel]) -> str:
 def recipe_text(name: str | None = None) -> str:
     """Return the text of a shipped recipe's file; without a name, a line for each: name and first line of the file.
 
-    Raises:
-        ConfigError: the recipe does not exist.
+    ConfigError: the recipe does not exist.
     """
     if name is None:
         first = {one: (SHIPPED / f"{one}.yaml").read_text("utf-8").partition("\n")[0] for one in shipped_recipes()}
         return "\n".join(f"{one:<15} {line.removeprefix('# ')}" for one, line in first.items()) + "\n"
     if name not in shipped_recipes():
         listed(name)  # raises if it is not a recipe at all
-        raise ConfigError(f"recipe {name}: does not come with airrep. Open its file to read it.")
+        raise ConfigError(
+            f"recipe {name}: cannot be shown, because it does not come with airrep. Open its YAML file to read it."
+        )
     return (SHIPPED / f"{name}.yaml").read_text("utf-8")
 
 
 def listed(recipe: object) -> tuple[Channel, ...]:
     """Return the channels of a recipe: a shipped name, a YAML file, a folder, or a list of channels.
 
-    Raises:
-        ConfigError: the recipe does not exist, or one of its channels is not valid.
+    ConfigError: the recipe does not exist, or one of its channels is not valid.
     """
     if isinstance(recipe, str | os.PathLike):
         return read_channels(os.fspath(recipe))
     if not isinstance(recipe, list | tuple):
-        raise ConfigError(f"recipe is {recipe!r}; it must be a list of channels, such as [{{'method': 'ngram'}}].")
+        raise ConfigError(f"recipe is {recipe!r}; it must be a list of methods, such as [{{'method': 'ngram'}}].")
     return tuple(
         one if isinstance(one, Channel) else _channel(one, f"channel {number}") for number, one in enumerate(recipe, 1)
     )
@@ -435,7 +433,9 @@ def listed(recipe: object) -> tuple[Channel, ...]:
 def _channel(value: object, where: str) -> Channel:
     """Read one channel of a recipe (ConfigError: one of its names or values is not valid)."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where}: {value!r} is not a channel. Write lines such as '- method: ngram'.")
+        raise ConfigError(
+            f"{where}: {value!r} is not a method with its settings. Write lines such as '- method: ngram'."
+        )
     one = Channel.of({"method": "", **{str(name): own for name, own in value.items()}}, where)
     refuse_dropped(one.method, one.settings, f"{where}: ")
     if one.known is None:
@@ -482,20 +482,23 @@ def read_channels(name: str) -> tuple[Channel, ...]:
     if not path.exists():
         told = near(name, shipped_recipes(), "See: airrep show recipes")
         raise ConfigError(
-            f"recipe {name}: does not exist; expected {', '.join(shipped_recipes())}, or a YAML file. {told}"
+            f"recipe {name}: does not exist; expected {', '.join(shipped_recipes())}, or a YAML file that lists "
+            f"methods. {told}"
         )
     path = path / RECIPE if path.is_dir() else path
     if not path.is_file():
-        raise ConfigError(f"recipe {name}: the folder has no {RECIPE}. Give a YAML file, or make the recipe again.")
+        raise ConfigError(
+            f"recipe {name}: the folder has no {RECIPE}. Give a YAML file that lists methods, or make the recipe again."
+        )
     if path.stat().st_size > LARGEST:
         raise ConfigError(
-            f"{path}: has {path.stat().st_size:,} bytes, but a recipe may have at most {LARGEST:,} bytes and "
-            f"{MOST_CHANNELS} channels. Give another file."
+            f"{path}: has {path.stat().st_size:,} bytes, but a recipe (list of methods) may have at most {LARGEST:,} "
+            "bytes. Give a smaller file."
         )
     content = read_yaml(path)
     channels = content.get("channels") if isinstance(content, dict) else content
     if not isinstance(channels, list):
-        raise ConfigError(f"{path}: is not a list of channels. Write lines such as '- method: ngram'.")
+        raise ConfigError(f"{path}: is not a recipe (list of methods). Write lines such as '- method: ngram'.")
     made = [_channel(placed(one, path.parent), f"{path}: channel {number}") for number, one in enumerate(channels, 1)]
     try:
         _check_sum(made)

@@ -54,7 +54,11 @@ def report_command(
     title: Annotated[str | None, Setting("Title of the page.")] = None,
     figures: Annotated[Path | None, Setting("For evaluations: also write each figure as SVG into this folder.")] = None,
     curve: Annotated[
-        list[str] | None, Setting("For evaluations: plot the values over this tag, which must hold numbers.")
+        list[str] | None,
+        Setting(
+            "For evaluations: plot the measured values against the numbers in this tag (a note key=value that `airrep "
+            "evaluate --tag` kept)."
+        ),
     ] = None,
     join: Annotated[
         bool,
@@ -99,8 +103,8 @@ def show_command(
         str | None,
         typer.Argument(
             metavar="ID",
-            help="An example of the index: its id, its place (train.jsonl:12) or 'row 12'. With `airrep show "
-            "recipes`: the name of a recipe.",
+            help="An example of the index: its id, its place (train.jsonl:12) or 'row 12'. With `airrep show recipes`: "
+            "the name of a recipe (list of methods).",
         ),
     ] = None,
     verify: Annotated[bool, "Check the bytes of every file against its checksum."] = False,
@@ -108,7 +112,8 @@ def show_command(
     k: Annotated[int, typer.Option("-k", min=0, help="Number of nearest examples to show beside an example.")] = 3,
     wide: Annotated[bool, "Print more of the nearest examples: raw scores and longer texts."] = False,
 ) -> None:
-    """Show what a directory holds and which commands made it; or one example, the recipes or the methods.
+    """Show what a directory holds and which commands made it; or show one example, all methods, or
+    all recipes (lists of methods).
 
     For an example, airrep also shows the nearest examples. For a method, it shows the settings."""
     if str(path) == "recipes" and not path.exists():

@@ -193,14 +193,20 @@ class ByLabels:
     pool: options.PoolOption = None
     tune: Annotated[
         list[str] | None,
-        "Labels other than --labels, on which airrep tunes a softmax temperature. With --pool attention or "
-        "signed-attention, the temperature sets how unequally the examples of a group count.",
+        "Labels (measured losses) that --labels does not contain: airrep tunes a softmax temperature on them. With "
+        "--pool attention or signed-attention, the temperature sets how unequally the examples of a group count.",
     ] = None
-    why: Annotated[bool, "Explain an LDS that is low: check the labels, and each INDEX that you name."] = False
+    why: Annotated[
+        bool,
+        "Explain a low LDS (rank correlation with measured losses): check --labels and each INDEX.",
+    ] = False
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
     what_if: Annotated[
         bool,
-        Setting("For labels of `airrep sample --removals`: predict each removal's effect as `airrep what-if` does."),
+        Setting(
+            "For labels (measured losses) of `airrep sample --removals`: predict each removal's effect as `airrep "
+            "what-if` does."
+        ),
     ] = False
 
 
@@ -230,8 +236,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of the queries that names the training examples that taught the answer. The field holds their ids. If "
-        "the training examples have a field of this name too, equal values link queries to examples.",
+        "Field of each query that holds the ids of the training examples that taught its answer. If training examples "
+        "have this field too, it need not hold ids: examples with the query's value taught the answer.",
     ] = None
     selecting: Annotated[
         str | None,
@@ -335,7 +341,8 @@ def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
         "--rows with --lm needs --count, the number of top examples to train on. Add --count.": (
             asked.rows is not None and asked.remove is None and asked.lm is not None and asked.count is None
         ),
-        "--why needs --labels and --data, to explain their LDS. Add them.": by_labels.why and not by_labels.labels,
+        "--why explains a low LDS (rank correlation of predicted with measured losses), so it needs --labels and "
+        "--data. Add them.": by_labels.why and not by_labels.labels,
     }
     lacking = next((text for text, holds in needs.items() if holds), None)
     if lacking is not None:
@@ -441,8 +448,9 @@ def _by_labels(
     if not asked.labels:
         index = parse_named(indexes[0])[1] if indexes else "INDEX"
         raise ConfigError(
-            "evaluate: needs --labels or --queries. `airrep sample DATA --out SUBSETS` and `airrep label` make labels; "
-            f"`airrep prove {index} QUERIES --lm MODEL --budget 30m` makes them and evaluates in one step."
+            "evaluate: needs --labels or --queries. `airrep sample DATA --out SUBSETS` and `airrep label` make "
+            f"labels (measured losses); `airrep prove {index} QUERIES --lm MODEL --budget 30m` makes them and "
+            "evaluates in one step."
         )
     opened, tune = open_named(indexes, settings), asked.tune or []
     corpora = [reading.read(path) for path in asked.data or ()]
@@ -518,10 +526,10 @@ def compare_command(
     *,
     delivery: Annotated[options.OutputOptions, {"run": "Also write the comparison here."}],
 ) -> None:
-    """Test whether the rows (indexes) of evaluations differ, pair by pair, on the same queries and subsets.
+    """Test, for each pair of indexes in evaluations, whether their values differ on the same queries and subsets.
 
-    All runs must have the same measure, queries and labels. p-values are two-sided. Adjusted p-values (Holm) account
-    for the number of pairs.
+    All runs must have the same measure, queries and measured losses. p-values are two-sided. Adjusted p-values (Holm)
+    account for the number of pairs.
     """
     from airrep.cli.show.evaluations import print_comparison
     from airrep.evaluation.comparison import Comparison, compare_evaluations, comparison_request

@@ -37,7 +37,10 @@ class MakingOptions:
             "--warmed.",
         ),
     ] = None
-    method: Annotated[str | None, "Use one method instead of a recipe. `airrep show methods` lists the methods."] = None
+    method: Annotated[
+        str | None,
+        "Use a single method instead of a recipe (list of methods). `airrep show methods` lists the methods.",
+    ] = None
     encoder: options.EncoderOption = None
     lm: Annotated[str | None, "Target language model before fine-tuning, a folder or a Hub id."] = None
     warmed: Annotated[str | None, "Folder that `airrep warmup` wrote: the same model after a brief fine-tune."] = None
@@ -304,9 +307,9 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     recorded = {name: value for name, value in index.reading.options.items() if name not in others}
     if recorded:
         note(
-            f"{index.path}: its data were read with {options.flags_of(recorded)}, so your data are read with "
-            "these options too. Options that you type override them; a --...-field option that you type overrides all "
-            "recorded --...-field options"
+            f"{index.path}: its data were read with {options.flags_of(recorded)}, so your data are read with these "
+            "options too. Options that you type take precedence. If you type one --...-field option, no recorded "
+            "--...-field option is used"
         )
     return reading.with_recorded(recorded)
 
@@ -325,8 +328,10 @@ def delete_command(
         raise ConfigError("delete: give either --where or --id, to say which examples to delete.")
     now = opened = open_moved_index(path)
     if where is not None or ids:
-        now = opened.delete(opened.where(where) if where is not None else opened.rows_of(ids or []))
-        note(f"{path}: {many(len(opened) - len(now), 'example')} deleted, {len(now):,} left")
+        rows = opened.where(where) if where is not None else opened.rows_of(ids or [])
+        now = opened.delete(rows)
+        why = f"; {opened.unmatched(where)}" if where is not None and not len(rows) else ""
+        note(f"{path}: {many(len(opened) - len(now), 'example')} deleted, {len(now):,} left{why}")
     if compact:
         with Meter("compacting") as meter:
             now = now.compact(progress=meter)
@@ -364,8 +369,8 @@ def export_command(
 ) -> None:
     """Write the examples of an index, or the records that they were read from, to a file for other tools.
 
-    Records are the original rows, including what the index does not store: messages, tools and rejected answers. A
-    citation names the data set, revision, line, source, licence and hash of an example.
+    Records are the original rows, including what the index does not store: messages, tools and rejected answers. With
+    --to citations, each record names the data set, revision, line, source, licence and hash of an example.
     """
     from airrep.cli.show.console import Meter
     from airrep.index.export import CITATIONS, RECORDS, export_index
@@ -459,6 +464,7 @@ def _export_citations(
         note(f"{out}: {told.rstrip('.').lower()}")
     if differ := [one for one in found if one.check not in (SAME, UNCHECKED)]:
         note(
-            f"{out}: {many(len(differ), 'example has', 'examples have')} changed or disappeared; the first is "
-            f"{differ[0].id}: {differ[0].check}"
+            f"{out}: {many(len(differ), 'example has', 'examples have')} changed or disappeared since the index or "
+            f"the result was made; the field 'check' of each citation says how. The first is {differ[0].id}: "
+            f"{differ[0].check}"
         )

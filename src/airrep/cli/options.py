@@ -60,7 +60,9 @@ PoolOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ReplaceOption = Annotated[bool, "Replace output that exists already."]
 PartialOption = Annotated[bool, "Accept labels (measured losses) although some fine-tunes are missing."]
-MixedOption = Annotated[bool, Setting("Accept labels made with different LMs, fine-tuning settings or precisions.")]
+MixedOption = Annotated[
+    bool, Setting("Accept labels (measured losses) made with different LMs, fine-tuning settings or precisions.")
+]
 EncoderOption = Annotated[str | None, "Sentence encoder: 'default', a folder or a Hub id."]
 SetOption = Annotated[Mapping[str, Any], SetFlag("One setting, as key=value, or a YAML file of them; may be repeated.")]
 ChangedOption = Annotated[
@@ -77,8 +79,8 @@ RecipeOption = Annotated[
 ]
 BetterOption = Annotated[
     str | None,
-    "Better answers: a file with the same prompts, a field of QUERIES, or a text for one prompt. Examples then rank "
-    "high if they teach the answer in QUERIES and not the better one.",
+    "Better answers: a file with the same prompts, a field of QUERIES, or a text for one prompt. An example then "
+    "ranks high if it teaches the answer in QUERIES but not the better answer.",
 ]
 LM_HELP = "Target language model: a folder (a full model, peft adapters or a trainer's checkpoints) or a Hub id."
 LmOption = Annotated[str, LM_HELP]

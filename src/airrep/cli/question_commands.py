@@ -100,7 +100,11 @@ def audit_command(
         float, Setting("An item is nearly contained if one example has at least this share of its n-grams.")
     ] = 0.5,
     cosine: Annotated[
-        float, Setting("An item is alike in meaning if the cosine of its embedding with an example's is at least this.")
+        float,
+        Setting(
+            "An item counts as alike in meaning if its embedding and that of a training example have at least this "
+            "cosine similarity."
+        ),
     ] = 0.97,
     *,
     settings: options.ChangedOption,

@@ -28,7 +28,8 @@ class LabelOptions:
     """Options of labels: to learn from, to choose the best step by, and to test on."""
 
     labels: Annotated[
-        list[str], typer.Argument(metavar="LABELS...", help=f"Labels to learn from. {options.CHOICE_HELP}")
+        list[str],
+        typer.Argument(metavar="LABELS...", help=f"Labels (measured losses) to learn from. {options.CHOICE_HELP}"),
     ]
     data: options.LabelDataOption = None
     held_out: Annotated[
@@ -176,7 +177,8 @@ class GivenLabels:
 
     labels: Annotated[
         list[str] | None,
-        f"Learn from these labels instead of running fine-tunes; may be repeated. {options.CHOICE_HELP}",
+        "Learn from these labels (measured losses) instead of running fine-tunes; may be repeated. "
+        f"{options.CHOICE_HELP}",
     ] = None
     held_out: Annotated[
         list[str] | None, "With --labels: labels (measured losses) for other queries, on which the result is tested."
@@ -242,7 +244,10 @@ def adapt_command(
     from airrep.cli.show.evaluations import next_of_adapted, print_adapted
 
     if given.labels and dry_run:
-        raise ConfigError("adapt: --dry-run times fine-tunes, but with --labels there are none. Leave out one of them.")
+        raise ConfigError(
+            "adapt: --dry-run estimates the time of fine-tunes, but --labels runs no fine-tunes. Leave out one of "
+            "these two options."
+        )
     tracker, asked = options.tracker(ctx, None if dry_run else track), queries or []
     if given.labels:
         made = given.learn(reading, [data, *asked], lm, out)

@@ -385,15 +385,21 @@ def with_spans(queries: Corpus) -> Corpus:
     found = compute.fill_null(compute.match_substring(names, f'"{FIELD}":'), False)
     if not compute.any(found).as_py():
         return queries
-    return _rewritten(queries, [_with_span(one, number) for number, one in enumerate(queries, 1)])
+    rows = [_with_span(one, number) for number, one in enumerate(queries, 1)]
+    return _rewritten(queries, {"metadata": [row.metadata for row in rows], "chat": [row.chat for row in rows]})
 
 
 def of_answers(queries: Corpus) -> Corpus:
     """Return queries of which only the answers count, whatever a trainer learns of conversations: see :func:`asked`."""
-    marked = compute.match_substring(queries.table["chat"], '"learn":"all"')
-    if not compute.any(compute.fill_null(marked, False)).as_py():
+    chats, mark = queries.table["chat"], '"learn":"all"'
+    if not compute.any(compute.fill_null(compute.match_substring(chats, mark), False)).as_py():
         return queries
-    return _rewritten(queries, [_row(asked(one)) for one in queries])
+    # The end of nearly all such chats, which may be many; an object inside of a chat ends before the chat does.
+    found = compute.replace_substring_regex(chats, f",{mark}}}$", "}").to_pylist()
+    for row, chat in enumerate(found):
+        if chat is not None and mark in chat:
+            found[row] = _row(asked(queries[row])).chat
+    return _rewritten(queries, {"chat": found})
 
 
 def asked(query: Example) -> Example:
@@ -404,10 +410,10 @@ def asked(query: Example) -> Example:
     return replace(query, chat={name: part for name, part in chat.items() if name != "learn"})
 
 
-def _rewritten(queries: Corpus, rows: Sequence[Fields]) -> Corpus:
-    """Return queries with the metadata and chats of *rows*."""
+def _rewritten(queries: Corpus, columns: Mapping[str, Sequence[str | None]]) -> Corpus:
+    """Return queries with other values in some columns."""
     table = queries.table
-    for name, values in {"metadata": [row[5] for row in rows], "chat": [row[6] for row in rows]}.items():
+    for name, values in columns.items():
         table = table.set_column(COLUMNS.index(name), SCHEMA.field(name), pa.array(values, pa.large_string()))
     reading = {"skipped": queries.skipped, "forms": queries.forms, "apart": queries.apart, "reading": queries.reading}
     return Corpus(table, **reading)  # type: ignore[arg-type]
@@ -476,8 +482,8 @@ def read_corpus(
     if longest_line < 1:
         raise ConfigError(f"longest_line={longest_line}: must be 1 or more, in MiB.")
     source = open_source(path, split, config, longest_line)
-    if (tell := teller(progress, "reading")) is not None:
-        source = source._replace(records=_counted(source.records, tell))
+    if progress:
+        source = source._replace(records=_counted(source.records, teller(progress, "reading")))
     return Corpus(**_read(source, schema, skip_invalid), apart=source.apart)
 
 

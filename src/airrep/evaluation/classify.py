@@ -48,7 +48,7 @@ class ClassifySettings(Settings):
     @classmethod
     def _at_least_one(cls, votes: tuple[int, ...]) -> tuple[int, ...]:
         if any(k < 1 for k in votes):
-            raise ValueError("the number of top examples that predict a class must be at least 1")
+            raise ValueError("votes holds numbers of top examples that predict a class, so each must be at least 1")
         return tuple(sorted(set(votes)))
 
 
@@ -115,7 +115,6 @@ class Classification:
         }
 
     def run(self, progress: OnProgress | None = None) -> Evaluation:
-        """Rank and count."""
         rows: list[Row] = []
         for (name, index), pool in zip(self._indexes, self._pools, strict=True):
             rows.append(self._row(name, index, self._judge(index, pool, progress), rows[0] if rows else None))
@@ -139,8 +138,8 @@ class Classification:
             where = "" if settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "
             raise ConfigError(
                 f"classify: {where}the class is predicted from the top {asked} examples, but for some query only "
-                f"{self._reach:,} are left without copies of the query's text. Lower --set vote=, or use more "
-                "examples."
+                f"{self._reach:,} examples remain, because examples with the query's own text are left out. Lower "
+                "--set vote=, or use more examples."
             )
 
     @cached_property
@@ -182,7 +181,6 @@ class Classification:
         )
 
     def _facts(self) -> dict[str, Any]:
-        """Return facts on all rows."""
         pool = self._pools[0]
         asked = Counter(value for value in self._wanted if value is not None)
         train = Counter(value for row in pool.order.tolist() if (value := pool.values[row]) is not None)
@@ -224,8 +222,7 @@ def ranked(
             # A stable sort puts a query's own texts last and leaves the others best first.
             yield part, np.take_along_axis(rows, np.argsort(own, axis=1, kind="stable")[:, :k], axis=1)
             done += len(part)
-            if tell is not None:
-                tell(done, len(queries))
+            tell(done, len(queries))
 
 
 def vote(classes: np.ndarray) -> np.ndarray:

@@ -221,7 +221,6 @@ def _spread_text(values: np.ndarray) -> str:
 
 
 def label_findings(labels: LabelStatistics) -> list[Finding]:
-    """Return all findings on labels."""
     return [look(labels) for look in (effect, spread, reliability, silence, overlap, subset_count, common, length)]
 
 
@@ -229,13 +228,15 @@ def effect(labels: LabelStatistics) -> Finding:
     """Find out if fine-tuning lowered the queries' losses."""
     drop, name = labels.drop[~np.isnan(labels.drop)], "what fine-tuning taught"
     if not len(drop):
-        return find(name, "unknown", "no base losses", "The labels lack the losses before fine-tuning.")
+        return find(
+            name, "unknown", "no base losses", "The labels (measured losses) lack the losses before fine-tuning."
+        )
     rose = float((drop < 0).mean())
     # A mean loss that did not fall is bad, whatever the share of queries.
     level = worst(level_of(rose, 0.25, 0.5), level_of(-float(drop.mean()), 0.0, 0.0))
     verdict = {
         "good": "Fine-tuning on a subset lowers the loss of most queries.",
-        "look": f"Fine-tuning raises the loss of {rose:.0%} of the queries: for these, labels rank harm, not help.",
+        "look": f"Fine-tuning raises the loss of {rose:.0%} of the queries: their measured losses rank harm, not help.",
         "bad": "Fine-tuning on a subset does not lower the loss: the LM knows such texts already, or gets worse.",
     }[level]
     base = labels.per_query(lambda one: np.zeros(len(one.queries)) if one.base_losses is None else one.base_losses)
@@ -364,7 +365,11 @@ def subset_count(labels: LabelStatistics) -> Finding:
     single, wanted = 1 / (fewest - 1) ** 0.5, 1 + int(np.ceil((fewest - 1) * (error / WANTED_ERROR) ** 2))
     level = level_of(error, WANTED_ERROR, 2 * WANTED_ERROR)
     verdict = f"A mean LDS × 100 below {200 * error:.1f} cannot be told from chance"
-    verdict += "." if level == "good" else f": label about {wanted:,} subsets of each instance (--subsets {wanted})."
+    verdict += (
+        "."
+        if level == "good"
+        else f": measure losses of about {wanted:,} subsets of each instance (sample of the data): --subsets {wanted}."
+    )
     values = {"error": error, "error_of_a_query": single, "subsets_wanted": wanted, "subsets": fewest}
     number = f"{fewest:,}; LDS × 100 of one query ± {100 * single:.1f}, of all ± {100 * error:.1f}"
     return find(name, level, number, verdict, values)

@@ -12,14 +12,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.given import IndexesLike, InstancesLike, Named, cost_of, labelled_instances, named_indexes
 from airrep.evaluation.judging import best_of, difference_over, lds_over, scales, shared_queries
 from airrep.evaluation.result import Evaluation, Row, check_names
-from airrep.evaluation.statistics.labels import (
-    REMEDY,
-    Ceiling,
-    mean_ceiling,
-    moved,
-    seeds_alike,
-    signal_to_noise,
-)
+from airrep.evaluation.statistics.labels import REMEDY, Ceiling, mean_ceiling, moved, seeds_alike, signal_to_noise
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
 from airrep.index.contrast import Question
 from airrep.index.index import Index
@@ -44,9 +37,8 @@ class RowFinder:
     def __init__(self, index: Index, instances: Sequence[LabelledInstance]) -> None:
         self.index = index
         # Only members of subsets are scored, so an index may lack the rest of the train pool.
-        self._used = {id(instance): np.unique(instance.subsets.rows) for instance in instances}
-        self._texts = {id(one): one.train.content_hashes[self._used[id(one)]].tolist() for one in instances}
-        self._rows: dict[bytes, list[int]] = {text: [] for texts in self._texts.values() for text in texts}
+        used = [one.train.content_hashes[np.unique(one.subsets.rows)].tolist() for one in instances]
+        self._rows: dict[bytes, list[int]] = {text: [] for texts in used for text in texts}
         for shard in index.shards:
             for row, text in enumerate(shard.examples.content_hashes.tolist(), shard.start):
                 if index.live[row] and (rows := self._rows.get(text)) is not None:
@@ -58,22 +50,26 @@ class RowFinder:
         return group_scores(asked, self.subsets(instance), pool, examples=len(instance.train))
 
     def subsets(self, instance: LabelledInstance) -> Groups:
-        """Return the subsets as rows of the index; the n-th copy of a text is its n-th copy in the index.
+        """Return the subsets as rows of the index; the n-th copy of a text in the pool is its n-th copy in the index.
 
-        DataError: an example is not in the index, or was deleted.
+        If the index has fewer copies than the pool, only copies that are in a subset count. DataError: an example is
+        not in the index, or was deleted.
         """
-        used, rows = self._used[id(instance)], np.full(len(instance.train), -1, np.int64)
-        met: dict[bytes, int] = {}
-        for place, text in zip(used.tolist(), self._texts[id(instance)], strict=True):
-            copy, known = met.get(text, 0), self._rows[text]
-            rows[place] = known[copy] if copy < len(known) else -1
-            met[text] = copy + 1
+        used, rows = np.unique(instance.subsets.rows), np.full(len(instance.train), -1, np.int64)
+        copies: dict[bytes, list[int]] = {}
+        for place, text in enumerate(instance.train.content_hashes.tolist()):
+            if text in self._rows:
+                copies.setdefault(text, []).append(place)
+        for text, places in copies.items():
+            known = self._rows[text]
+            chosen = places if len(places) <= len(known) else np.intersect1d(places, used)[: len(known)]
+            rows[chosen] = known[: len(chosen)]
         missing = used[rows[used] < 0]
         if len(missing):
             raise DataError(
                 f'{self.index.path}: lacks the example "{instance.train[int(missing[0])].id}" and '
-                f"{len(missing) - 1:,} more training examples of the labels (instance {instance.name}). Build the "
-                "index from the data that the labels were made from."
+                f"{len(missing) - 1:,} more training examples of instance {instance.name} (sample of the data). Build "
+                "the index from the data that the labels (measured losses) were made from."
             )
         return Groups(instance.subsets.names, rows[instance.subsets.rows], instance.subsets.offsets)
 
@@ -182,8 +178,8 @@ class LdsStudy:
         everything = (*self.instances, *self.tune)
         if self.temperature != 1 and self.own_pool is not None and self.asked_pool is None:
             raise ConfigError(
-                "evaluate: temperature has no effect, because scores are summed for these labels (--pool sum). Remove "
-                "temperature, or add --pool attention."
+                "evaluate: temperature has no effect, because scores are summed for these measured losses (--pool "
+                "sum). Remove temperature, or add --pool attention."
             )
         if self.measure == "lds":
             for instance in everything:
@@ -194,12 +190,18 @@ class LdsStudy:
             raise ConfigError(f"resamples={self.resamples}: must be at least 1.")
         bare = next((instance.name for instance in everything if not np.isfinite(instance.losses).any()), None)
         if bare is not None:
-            raise DataError(f"instance {bare}: has no losses. Finish the label run, or give other labels.")
+            raise DataError(
+                f"instance {bare} (sample of the data): has no losses. Finish the run of `airrep label`, or give "
+                "other labels (measured losses)."
+            )
 
     def _check_tuning(self, judged: Mapping[str, str], tuned: Sequence[str]) -> None:
         """Refuse an instance both tuned and judged on, whatever its name; *judged* maps contents to names."""
         if self.temperature != 1 and self.tune:
-            raise ConfigError("evaluate: a temperature and labels to tune it on are both given. Leave one of them out.")
+            raise ConfigError(
+                "evaluate: a temperature and labels (measured losses) to tune it on are both given. Leave one of them "
+                "out."
+            )
         for instance, name in zip(self.tune, map(judged.get, tuned), strict=True):
             if name is not None:
                 alias = "" if name == instance.name else f" (as {name})"
@@ -219,7 +221,6 @@ class LdsStudy:
         return mean_ceiling(telling_seeds(self.scored))
 
     def run(self) -> Evaluation:
-        """Score and judge."""
         contenders = [self.contender(name, index) for name, index in self.indexes]
         scores = {
             f"{number}/{instance.name}": f
@@ -310,13 +311,14 @@ class LeftOutStudy(LdsStudy):
         kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
         if kept is not None:
             raise DataError(
-                f"labels, instance {kept}: its fine-tunes leave out more than a tenth of the training examples, but "
-                "those of other instances leave out less. Evaluate the two kinds in separate runs."
+                f"instance {kept} (sample of the data): not every fine-tune leaves out a small part (at most a tenth) "
+                "of the training examples, as the fine-tunes of other instances do. Evaluate this instance in a "
+                "separate run."
             )
         if self.tune:
             raise ConfigError(
-                "evaluate: --tune has no effect, because scores are summed for these labels, without a temperature. "
-                "Remove --tune, or set a temperature: --pool attention:0.2."
+                "evaluate: --tune looks for a temperature, but with these labels (measured losses) scores are summed "
+                "without a temperature. Remove --tune; to use a temperature, set it yourself: --pool attention:0.2."
             )
         super()._check()
 

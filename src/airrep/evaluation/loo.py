@@ -26,23 +26,34 @@ def removals_of(instance: LabelledInstance) -> LabelledInstance:
     """Replace an instance's subsets by the K sets of removed examples, and its losses by the effects of removals.
 
     Effects are ``(q, K)`` nats: e_sj = L_sj − L_s0, the loss without the examples minus the loss with all, mean over
-    the seeds that have both; above 0 = the examples helped; NaN where no seed has both. ``by_seed`` has each seed's
-    effects. DataError: subset 0 is not the whole pool, another leaves nothing out, or fewer than two others.
+    the seeds that have both; above 0 = the examples helped; NaN where no seed has both. ``by_seed`` has the effects of
+    each seed that has any. DataError: subset 0 is not the whole pool, another leaves nothing out, or fewer than two
+    others.
     """
     n = len(instance.train)
     left_out = [np.setdiff1d(np.arange(n), instance.subsets.members(j)) for j in range(len(instance.subsets))]
     whole, *others = [len(rows) == 0 for rows in left_out]
     if not whole or any(others) or len(others) < 2:
         raise DataError(
-            f"labels, instance {instance.name}: its first fine-tune must use all training examples, and at least two "
-            "more must each leave some out. Use labels (measured losses) made from `airrep sample --removals K`."
+            f"instance {instance.name} (sample of the data): its first fine-tune must use all training examples, and "
+            "at least two more must each leave some out. Use labels (measured losses) made from `airrep sample "
+            "--removals K`."
         )
     sets = Groups.from_lists({instance.subsets.names[j]: rows for j, rows in enumerate(left_out) if j})
-    losses = instance.losses if instance.by_seed is None else instance.by_seed
-    effects = losses[..., 1:].astype(np.float64) - losses[..., :1]
-    if instance.by_seed is None:
-        return replace(instance, subsets=sets, losses=effects.astype(np.float32))
-    return replace(instance, subsets=sets, losses=mean_over_seeds(effects), by_seed=effects.astype(np.float32))
+    effects = _effects(instance)
+    known = np.delete(effects, _unknown_seeds(effects), axis=0).astype(np.float32)
+    by_seed = known if len(known) > 1 else None
+    return replace(instance, subsets=sets, losses=mean_over_seeds(effects), by_seed=by_seed)
+
+
+def _effects(instance: LabelledInstance) -> np.ndarray:
+    """Return the effects of removals for each seed, ``(s, q, K)`` float64."""
+    losses = (instance.losses[None] if instance.by_seed is None else instance.by_seed).astype(np.float64)
+    return losses[..., 1:] - losses[..., :1]
+
+
+def _unknown_seeds(effects: np.ndarray) -> np.ndarray:
+    return np.flatnonzero(np.isnan(effects).all(axis=(1, 2)))
 
 
 def evaluate_loo(
@@ -110,7 +121,8 @@ class LooStudy(LdsStudy):
         # Removals of whole sources or labels have their names, others numbers.
         numbers = any(name.isdecimal() for one in self.scored for name in one.subsets.names)
         wholes = {} if numbers else {"removed": [_removed(one) for one in self.scored]}
-        return {**facts, **named, **self.noise_facts(), **wholes}
+        seeds = {"seeds_left_out": [_unknown_seeds(_effects(one)).tolist() for one in self.instances]}
+        return {**facts, **named, **seeds, **self.noise_facts(), **wholes}
 
 
 class WhatIfStudy(LooStudy):
@@ -122,7 +134,8 @@ class WhatIfStudy(LooStudy):
     def contender(self, name: str, index: Index) -> Contender:
         found = super().contender(name, index)
         pairs = [(f, one.losses) for f, one in zip(found.scores, self.scored, strict=True)]
-        return replace(found, more={**found.more, "same_sign": _same_sign(pairs), "largest": _largest(pairs)})
+        same_sign = _share([((f > 0) == (effects > 0))[~np.isnan(effects)] for f, effects in pairs])
+        return replace(found, more={**found.more, "same_sign": same_sign, "largest": _largest(pairs)})
 
     def _scores(self, name: str, index: Index) -> Contender:
         pooling = index.attributor.pooling(self.pool, self.temperature)
@@ -158,14 +171,10 @@ def _changes(finder: RowFinder, instance: LabelledInstance, pooling: Pooling) ->
     return (whole[:, :1] - whole[:, 1:]).astype(np.float32)
 
 
-def _same_sign(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
-    """Return the share of effects with the predicted sign; *pairs* are predictions and effects, ``(q, K)``."""
-    return _share([((f > 0) == (effects > 0))[~np.isnan(effects)] for f, effects in pairs])
-
-
 def _largest(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
     """Return the share of queries whose largest effect is predicted to be the largest.
 
+    *pairs* are predictions and effects, ``(q, K)``.
     Removals without any loss do not count, nor queries that lack a loss of another removal.
     """
     found = []

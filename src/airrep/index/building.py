@@ -129,7 +129,8 @@ def checked(
     if recipe is not None:
         if method is not None:
             raise ConfigError(
-                "recipe: cannot be combined with method, as a recipe names its methods. Remove one of them."
+                "recipe (list of methods): cannot be combined with method, as a recipe names its methods. Remove one "
+                "of them."
             )
         method, settings = ChannelsAttributor.name, {**(settings or {}), "channels": recipe}
     if method is None:

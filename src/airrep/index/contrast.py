@@ -185,8 +185,8 @@ def _spanned_alike(answer: Example, better: Example) -> Example:
     text, stop = better.response, len(better.response) - len(after)
     if not (text.startswith(before) and text.endswith(after) and text[len(before) : max(stop, 0)].strip()):
         raise ConfigError(
-            f"answer '{answer.id}': its better answer differs outside the marked part (span), or leaves this part "
-            "empty. Change only the marked words, or mark a part of the better answer too."
+            f"answer '{answer.id}': its better answer must be the same text, except that other words replace the "
+            "marked part (span). Change only the marked words, or mark a part of the better answer too."
         )
     return replace(better, span=((len(before), stop),))
 

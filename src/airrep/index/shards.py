@@ -257,8 +257,8 @@ class Shard:
             if len(self.channels) == 1:
                 raise
             raise ArtifactError(
-                f"{error} The file belongs to channel (method) '{channel}'. To use only the other channels, give a "
-                f"recipe without '{channel}': --recipe FILE"
+                f"{error} The file belongs to channel (method) '{channel}'. To use only the other methods, give a "
+                f"recipe (list of methods) without '{channel}': --recipe FILE"
             ) from error
 
     def _opened(self, channel: str) -> "Block":

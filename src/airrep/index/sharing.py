@@ -133,13 +133,7 @@ def _build(stage: Stage, plan: BuildPlan, share: Share, progress: OnProgress | N
         append_cost(partial, FIT, plan.fit, examples=len(plan.train))
         save_state(partial, plan.attributor)
         shards = write_shards(
-            partial,
-            plan.attributor,
-            plan.train,
-            plan.shard_rows,
-            share=share.part,
-            progress=progress,
-            engine=engine,
+            partial, plan.attributor, plan.train, plan.shard_rows, share=share.part, progress=progress, engine=engine
         )
         content = {"request": stage.request, "share": str(share), "rows": len(plan.train), "shards": shards}
         seal(partial, KIND, {**content, "lineage": plan.lineage})
@@ -182,8 +176,8 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
         refuse_difference(part.path, "a part of an index made", _compared(part), _compared(first), "Leave it out.")
         if part.state != first.state:
             raise ArtifactError(
-                f"{part.path}: what its method learnt differs from {first.path} by rounding, as two machines may round "
-                f"differently. Build this part again with: --set state={first.path}"
+                f"{part.path}: the numbers that its method learnt differ from those in {first.path} by rounding, as "
+                f"two machines may round differently. Build this part again with: --set state={first.path}"
             )
         other = by_number.setdefault(part.share.number, part)
         if other is not part:

@@ -15,7 +15,7 @@ import numpy as np
 from airrep.corpus.corpus import Corpus, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, read_state
+from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, losses_of, read_state
 from airrep.labels.plan import LITTLE, LabelTask, Place, SubsetPlan, list_places, open_plan
 from airrep.runtime.artifacts import (
     MANIFEST,
@@ -53,12 +53,11 @@ class LabelledInstance:
     """Losses of each seed; None if there is only one seed."""
 
     def __post_init__(self) -> None:
-        """Check the shape of the losses."""
         expected = (len(self.queries), len(self.subsets))
         if self.losses.shape != expected:
             raise DataError(
-                f"instance {self.name}: losses has shape {self.losses.shape}, but must be {expected}: queries by "
-                "subsets. Give one loss for each query and subset."
+                f"instance {self.name} (sample of the data): losses has shape {self.losses.shape}, but must be "
+                f"{expected}: queries by subsets. Give one loss for each query and subset."
             )
 
     @property
@@ -80,11 +79,11 @@ def leaves_little_out(instance: LabelledInstance) -> bool:
 
 
 def refuse_removals(instance: LabelledInstance) -> None:
-    """Refuse an instance of removals."""
     if is_of_removals(instance):
         raise DataError(
-            f"labels, instance {instance.name}: has removals (fine-tunes without a few examples), but fine-tunes on "
-            "random subsets are needed. Give labels (measured losses) made from `airrep sample --subsets M`."
+            f"instance {instance.name} (sample of the data): has removals (fine-tunes without a few examples), but "
+            "fine-tunes on random subsets are needed. Give labels (measured losses) made from `airrep sample "
+            "--subsets M`."
         )
 
 
@@ -97,8 +96,8 @@ def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[Labelled
             rows = np.flatnonzero(np.isin(part.content_hashes, known))
             if len(rows):
                 raise DataError(
-                    f"held-out labels, instance {instance.name}: example '{part[int(rows[0])].id}' is also in the "
-                    "labels that were trained on. Make the held-out labels from other examples."
+                    f"held-out labels (measured losses), instance {instance.name}: example '{part[int(rows[0])].id}' "
+                    "is also in the labels that are trained on. Make the held-out labels from other examples."
                 )
 
 
@@ -117,8 +116,8 @@ def distinct(instances: Sequence[LabelledInstance]) -> dict[str, str]:
         content = identity(instance)
         if content in found:
             raise ConfigError(
-                f"instances {found[content]} and {instance.name} have the same examples, subsets and losses, so they "
-                "would count twice. Remove one of the two."
+                f"instances (samples of the data) {found[content]} and {instance.name} have the same examples, "
+                "subsets and losses, so they would count twice. Remove one of the two."
             )
         found[content] = instance.name
     return found
@@ -197,7 +196,6 @@ class Labels:
 
     @cached_property
     def plan(self) -> SubsetPlan:
-        """The subsets."""
         return open_plan(self.path / self.state["plan_folder"])
 
     @cached_property
@@ -208,7 +206,8 @@ class Labels:
         places = list(list_places(self.plan, self.seeds))
         if len(keys) != len(places) or keys_name(keys) != name:
             raise ArtifactError(
-                f"{self.path / name}: was altered after it was written. Restore it, or make the labels again."
+                f"{self.path / name}: was altered after it was written. Restore this file, or make the labels "
+                "(measured losses) again."
             )
         return [LabelTask(place, key) for place, key in zip(places, keys, strict=True)]
 
@@ -266,12 +265,7 @@ class Labels:
         if self.manifest is not None:
             return np.array(self._sealed("losses", instance))
         shape = (self.seeds, len(self.plan.query_rows(instance)), self.plan.subset_count)
-        losses = np.full(shape, np.nan, np.float32)
-        for task in self.tasks:
-            place = task.place
-            if place.instance == instance and place.subset is not None and (found := self.read(task.key)) is not None:
-                losses[place.seed, :, place.subset] = found
-        return losses
+        return losses_of(self.tasks, instance, shape, lambda task: self.read(task.key))[0]
 
     def base_losses(self, instance: int) -> Float32[np.ndarray, " q"] | None:
         """Return the losses of one instance's queries before any fine-tune; None if they are missing."""

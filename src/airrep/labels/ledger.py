@@ -241,8 +241,8 @@ class LabelRequest:
         for name, count in sealed.get("counts", {}).items():
             if self.counts.get(name, 0) < count:
                 raise ArtifactError(
-                    f"{folder}: holds finished labels with {name}={count}, but now {name} is {self.counts.get(name)}. "
-                    f"Give another path, or {name}={count} or more."
+                    f"{folder}: holds finished labels (measured losses) with {name}={count}, but now {name} is "
+                    f"{self.counts.get(name)}. Give another path, or {name}={count} or more."
                 )
 
     def claim(self, folder: Path) -> None:
@@ -259,7 +259,6 @@ class LabelRequest:
 
 
 def keys_name(keys: Sequence[str]) -> str:
-    """Return the name of the file with these keys."""
     return f"keys-{json_digest(keys)[:12]}.npy"
 
 
@@ -287,13 +286,15 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
-        raise ArtifactError(f"{folder}: is a file. Give the folder that holds the labels.") from error
+        raise ArtifactError(f"{folder}: is a file. Give the folder that `airrep label` wrote.") from error
     except (ValueError, OSError, RecursionError) as error:
         raise ArtifactError(
             f"{path}: cannot be read as JSON ({type(error).__name__}). Restore the file from a copy."
         ) from error
     if not isinstance(state, dict) or state.get("kind") != KIND:
-        raise ArtifactError(f"{path}: does not describe labels. Give a folder that `airrep label` wrote.")
+        raise ArtifactError(
+            f"{path}: does not describe labels (measured losses). Give a folder that `airrep label` wrote."
+        )
     return state
 
 
@@ -356,18 +357,25 @@ def seal_labels(ledger: Ledger, request: LabelRequest, read: Read, given_up: Seq
     tidy(ledger, request, given_up)
 
 
-def _write_instance(folder: Path, request: LabelRequest, number: int, read: Read) -> dict[str, str]:
-    """Write one instance's losses ``(s, q, m)``, and ``(q,)`` before any fine-tune; return the files' names."""
-    queries = len(request.plan.query_rows(number))
-    losses = np.full((request.counts["seeds"], queries, request.plan.subset_count), np.nan, np.float32)
-    base = np.full(queries, np.nan, np.float32)
-    for task in request.tasks:
+def losses_of(
+    tasks: Iterable[LabelTask], number: int, shape: tuple[int, int, int], read: Read
+) -> tuple[Float32[np.ndarray, "s q m"], QueryLosses]:
+    """Return one instance's losses, and ``(q,)`` before any fine-tune; NaN where they are missing."""
+    losses, base = np.full(shape, np.nan, np.float32), np.full(shape[1], np.nan, np.float32)
+    for task in tasks:
         if task.place.instance != number or (found := read(task)) is None:
             continue
         if task.place.subset is None:
             base = found
         else:
             losses[task.place.seed, :, task.place.subset] = found
+    return losses, base
+
+
+def _write_instance(folder: Path, request: LabelRequest, number: int, read: Read) -> dict[str, str]:
+    """Write the :func:`losses_of` one instance, and return the files' names."""
+    shape = request.counts["seeds"], len(request.plan.query_rows(number)), request.plan.subset_count
+    losses, base = losses_of(request.tasks, number, shape, read)
     return {
         "losses": _write_array(folder, f"losses-{number}", losses),
         "base": _write_array(folder, f"base-{number}", base),

@@ -195,8 +195,8 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
     if not 0 <= number < len(plan) or (member or 0) >= plan.subset_count:
         last = f"{len(plan) - 1}-{plan.subset_count - 1}"
         raise DataError(
-            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, two numbers from 0-0 to {last}. "
-            f"For losses before the fine-tunes, write 0-{BEFORE}."
+            f"{where}: there is no subset {shown_json(name)}. Write the numbers of an instance (sample of the data) "
+            f"and of its subset, from 0-0 to {last}. Losses before any fine-tune have the name 0-{BEFORE}."
         )
     return Place(number, member, 0 if member is None else seed)
 
@@ -222,7 +222,6 @@ def _of_array(path: Path, plan: SubsetPlan) -> Found:
 
 
 def _load(path: Path) -> np.ndarray:
-    """Load an array of numbers."""
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # damaged headers of arrays raise nearly anything

@@ -49,8 +49,8 @@ class SamplingSettings(Settings):
     """Number of instances (samples of the data, each with its own training examples, queries and subsets); fewer if the
     data are too few."""
     train_count: int | None = Field(default=100_000, ge=2)
-    """Number of training examples in each instance (sample of the data), from which its subsets are drawn; fewer if the
-    data are too few. None takes every example that may be drawn."""
+    """Number of training examples in each instance (sample of the data), or fewer if the data are too few. Subsets
+    are drawn from these examples. None takes every example that may be drawn."""
     query_count: int | None = Field(default=10_000, ge=1)
     """Number of queries in each instance (sample of the data); fewer if the data are too few. None takes every query
     that may be drawn."""
@@ -127,11 +127,6 @@ class SubsetPlan:
         """Number of subsets of each instance, m; for removals, the whole pool is one of them."""
         return (len(self.arrays["offsets"]) - 1) // len(self)
 
-    @property
-    def queries_from_train(self) -> bool:
-        """True if queries are rows of the train corpus."""
-        return self.query_fingerprint == self.train_fingerprint
-
     @cached_property
     def instances(self) -> list[Instance]:
         """All instances; the rows of their subsets are rows of their pools."""
@@ -167,10 +162,7 @@ class SubsetPlan:
     def check_corpora(self, train: Corpus, queries: Corpus | None = None) -> None:
         """Refuse corpora that the plan was not drawn from (DataError); without *queries*, they come from *train*."""
         asked = train if queries is None else queries
-        for name, corpus, known in (
-            ("train", train, self.train_fingerprint),
-            ("query", asked, self.query_fingerprint),
-        ):
+        for name, corpus, known in (("train", train, self.train_fingerprint), ("query", asked, self.query_fingerprint)):
             if corpus.fingerprint != known:
                 raise DataError(
                     f"{self.path}: was drawn from other {name} data (fingerprint {known[:12]}, now "

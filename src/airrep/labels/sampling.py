@@ -110,9 +110,10 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
         subsets = list(draw.subsets(i, pool))
         if i and len(subsets) * i != len(rows["members"]):
             raise DataError(
-                f"instance {i}: its training examples have {len(subsets) - 1:,} different {settings.removals_by}s, but "
-                f"earlier instances have {len(rows['members']) // i - 1:,}. Draw the same share of each "
-                f"{settings.removals_by} (stratify={settings.removals_by}), or more examples (train_count)."
+                f"instance {i} (sample of the data): has {len(subsets) - 1:,} different {settings.removals_by}s, but "
+                f"earlier instances have {len(rows['members']) // i - 1:,}. To draw the same share of each "
+                f"{settings.removals_by}, set stratify={settings.removals_by}; or draw more examples with a larger "
+                "train_count."
             )
         rows["members"] += subsets
     return rows
@@ -122,7 +123,10 @@ def _check(settings: SamplingSettings) -> None:
     """Refuse settings that contradict each other."""
     counted, parted = settings.removals is not None, settings.removals_by is not None
     if settings.kind == "removals" and not (counted or parted):
-        raise ConfigError("kind=removals: needs removals (a number) or removals_by. Set one of the two.")
+        raise ConfigError(
+            "kind=removals (fine-tunes that each leave out a few examples): the setting removals (their number) or "
+            "removals_by (source or label) is missing. Set one of the two."
+        )
     if settings.kind != "removals" and (counted or parted):
         name = "removals" if counted else "removals_by"
         given = f"{name}={getattr(settings, name)}: needs kind=removals, but kind is {settings.kind}."
@@ -134,8 +138,8 @@ def _check(settings: SamplingSettings) -> None:
         )
     if settings.held_out > settings.instances:
         raise ConfigError(
-            f"held_out={settings.held_out}: is more than instances={settings.instances}. Lower held_out, or raise "
-            "instances."
+            f"held_out={settings.held_out}: is more than instances={settings.instances} (samples of the data). Lower "
+            "held_out, or raise instances."
         )
 
 
@@ -164,11 +168,15 @@ class _Draw:
         """Draw the pool and the queries of one instance."""
         settings = self._settings
         free, generator = self._first & ~self._taken[self._query_texts], stream(settings.seed, "queries", i)
-        queries = _drawn(generator, free, settings.query_count, self._query_strata, f"instance {i}", "query")
+        queries = _drawn(
+            generator, free, settings.query_count, self._query_strata, f"instance {i} (sample of the data)", "query"
+        )
         asked = np.zeros_like(self._taken)
         asked[self._query_texts[queries]] = True
         free, generator = ~(self._taken | asked)[self._texts], stream(settings.seed, "train", i)
-        pool = _drawn(generator, free, settings.train_count, self._strata, f"instance {i}", "train")
+        pool = _drawn(
+            generator, free, settings.train_count, self._strata, f"instance {i} (sample of the data)", "train"
+        )
         if settings.disjoint_instances or i < settings.held_out:
             self._taken |= asked
             self._taken[self._texts[pool]] = True
@@ -176,7 +184,7 @@ class _Draw:
 
     def subsets(self, i: int, pool: Rows) -> Iterator[Rows]:
         """Yield the rows that are stored for each subset of one instance."""
-        settings, n, where = self._settings, len(pool), f"instance {i}"
+        settings, n, where = self._settings, len(pool), f"instance {i} (sample of the data)"
         if self._parts is not None:
             yield from _whole_parts(self._parts[pool], where, settings.removals_by)
         elif settings.removals is not None:

@@ -244,7 +244,9 @@ def _writing_weights(path: Path) -> Iterator[None]:
         with writing(path):
             yield
     except SafetensorError as error:
-        raise ArtifactError(f"{path}: weights cannot be written: {error}. Solve this, then run it again.") from error
+        raise ArtifactError(
+            f"{path}: weights cannot be written: {error}. Remove the cause of this error, then run the command again."
+        ) from error
 
 
 class _CheckpointWriter:

@@ -99,7 +99,7 @@ class Adaptation:
             asked = self._asked(plan)
             learn, rest = split(usable, plan, self.seed)
             members = self._members(usable)
-            tell(f"running {2 * plan.held_out_subsets:,} fine-tunes, to weigh the methods and test the result")
+            tell(f"running {2 * plan.held_out_subsets:,} fine-tunes, to learn weights of the methods and test the sum")
             weigh, last = self._held_out(out, rest, asked, plan)
             check_disjoint([weigh], [last])
             change = moved([last])
@@ -108,11 +108,14 @@ class Adaptation:
                 tell(f"{change.sentence}. So small a change cannot show how good the methods are. {REMEDY}")
             if plan.warms:
                 members += self._warmed(out / WARM, weigh.train, plan.size, members)
-            tell("learning a weight for each method, and judging the weighted sum on other examples and queries")
+            tell(
+                "learning a weight for each method, then testing the weighted sum of the methods' scores on examples "
+                "and queries that were kept for the test"
+            )
             found = self._weighed(out / CHANNELS, members, weigh, last)
             if plan.trains and not hardly:
                 count = f"{plan.subsets:,} fine-tunes, each on {plan.size:,} of {plan.pool:,} examples"
-                tell(f"making labels to train the encoder: {count}")
+                tell(f"making labels (measured losses) to train the encoder: {count}")
                 taught = self._labels(out / "learn", learn, plan, held_out=0)
                 check_disjoint(taught, [weigh, last])
                 tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
@@ -146,7 +149,10 @@ class Adaptation:
         try:
             warm_up(pool, folder, self.lm, self.tuning, count=size, seed=self.seed)
         except TrainingError as error:
-            self.tell(f"the short fine-tune failed, so the recipe uses no gradients of the fine-tuned LM: {error}")
+            self.tell(
+                "the short fine-tune failed, so the recipe (list of methods) uses no gradients of the fine-tuned LM: "
+                f"{error}"
+            )
             return []
         found = self._readable(ChannelsSettings(lm=self.lm.lm, warmed=str(folder)).channels[-1], pool)
         return [] if found is None else [found]
@@ -308,7 +314,7 @@ class Adaptation:
         )
         took = plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)
         tunes = plan.subsets + 2 * plan.held_out_subsets
-        tell(hours_line(tunes, took, measured=f"on {MEASURED} examples; weighing and judging included"))
+        tell(hours_line(tunes, took, measured=f"on {MEASURED} examples; includes learning and testing"))
         pays = plan.pays_from(costs)
         if not plan.trains:
             tell("the budget is too short to train an encoder; only a weight for each method is learnt")
@@ -330,8 +336,8 @@ def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
     different = next((name for name in request if before.get(name) != request[name]), None)
     if different is not None:
         raise ArtifactError(
-            f"{path.parent}: holds results of `airrep adapt` with another {different}; they are not overwritten. "
-            "Give another --out."
+            f"{path.parent}: holds results that `airrep adapt` made with a different value of '{different}'; these "
+            "results are not overwritten. Give another --out."
         )
     return LearnPlan.of(stored["plan"], where=str(path))
 

@@ -490,7 +490,9 @@ def forecast_training(
 ) -> Forecast:
     """Encode a few texts and count the texts of all steps and evaluations. The forecast's ``examples`` are steps."""
     if not learn:
-        raise ConfigError("--dry-run: no labels are given. Give LABELS, directories that `airrep label` wrote.")
+        raise ConfigError(
+            "--dry-run: no labels (measured losses) are given. Give LABELS, directories that `airrep label` wrote."
+        )
     encode, layers = measure_encoder(learn[0].train, settings.start, settings.seed)
     share = trained_share(settings.train_layers, layers)
     texts, judged = (sum(len(one.train) + len(one.queries) for one in part) for part in (learn, held_out))

@@ -165,8 +165,8 @@ def check_examples(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"judge: {many(examples, 'example is', 'examples are')} left to draw from, without the queries; "
-            f"at least {LEAST_EXAMPLES} are needed. Use an index of more examples."
+            f"judge: the index has {many(examples, 'example')} for fine-tunes, not counting the queries, but at least "
+            f"{LEAST_EXAMPLES} are needed. Use an index of more examples."
         )
 
 
@@ -197,12 +197,8 @@ def judge(
         budget: the time by the clock, such as ``"30m"``, or seconds.
         better: better answers, as in :meth:`airrep.Index.top`. Then the score for each answer minus the score for its
             better answer is judged, by the difference of their losses.
-        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
-        out: the directory of all results; None: one beside the index, named by a digest of the arguments.
-        engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
-        seed: of all draws.
-        tell: callback that receives a line on each thing that is being done.
-        on_task: called with a report of each fine-tune that has ended.
+        fine_tune: and *engine*, *on_task*: as for :func:`airrep.label`.
+        out: and *seed*, *tell*: as for :func:`airrep.prove`.
 
     Raises:
         ConfigError: too little time, too few examples, no query that the LM can read, or an invalid value.
@@ -518,7 +514,8 @@ def verdict_of(evaluation: Evaluation, moved: Moved | None) -> tuple[Verdict, st
     """Return the verdict on the first row, and its sentence."""
     first, *others = evaluation.rows
     if moved is not None and moved.hardly:
-        return "not judged", f"Nothing can be judged on your data: {moved.sentence}, which is too little. {REMEDY}"
+        hardly = f"{moved.sentence}. So small a change cannot show how good the index is. {REMEDY}"
+        return "not judged", f"Nothing can be judged on your data: {hardly}"
     caution = caution_on(evaluation.distinct_queries)
     few = f" ({many(evaluation.distinct_queries, 'query', 'queries')}: {caution})" if caution else ""
     best = max((row for row in others if row.name != CHANCE), key=lambda row: row.value, default=None)

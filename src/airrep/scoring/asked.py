@@ -212,7 +212,8 @@ class Asked(ABC):
         pooling = pool or self.pooling
         if pooling.reads_features or pooling.kind == "channels":
             raise ConfigError(
-                f"pool '{pooling}': needs features that this method does not have. Use pool sum, mean or attention."
+                f"pool '{pooling}' (a way to score a group): needs features that this method does not have. Use pool "
+                "sum, mean or attention."
             )
         return pooled(self, groups, pooling, exact=exact)
 

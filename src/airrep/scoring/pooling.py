@@ -52,20 +52,22 @@ class Pooling:
     def __post_init__(self) -> None:
         """Check that the parts fit together."""
         if self.kind not in get_args(Kind) or (self.k is not None and self.kind != "order"):
-            raise ConfigError(f"pool '{self.text}': does not exist. Choose {_POOLS}.")
+            raise ConfigError(f"pool '{self.text}' (a way to score a group): does not exist. Choose {_POOLS}.")
         if self.k is not None and self.k < 1:
-            raise ConfigError(f"pool '{self.text}': the number after 'order-' must be at least 1.")
+            raise ConfigError(
+                f"pool '{self.text}' (a way to score a group): the number after 'order-' must be at least 1."
+            )
         printed = self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
         if self.constants != "exact" and not printed:
             raise ConfigError(
-                f"pool '{self.text}': the ending -paper is possible only in order-1-paper and order-2-paper. "
-                "Remove -paper."
+                f"pool '{self.text}' (a way to score a group): the ending -paper is possible only in order-1-paper "
+                "and order-2-paper. Remove -paper."
             )
         _require_positive(self.temperature)
         if self.temperature != 1 and not self.attends:
             raise ConfigError(
-                f"temperature {self.temperature}: pool {self.text} has no temperature. Remove it, or use pool "
-                "attention."
+                f"temperature {self.temperature}: pool {self.text} (a way to score a group) has no temperature. "
+                "Remove the temperature, or use pool attention."
             )
 
     @property
@@ -118,7 +120,9 @@ class Pooling:
             named = where or f"pool {pool!r}"
             if isinstance(pool, str) and (gone := _GONE.fullmatch(pool)):
                 raise ConfigError(f"{named}: was removed. Use {dropped.POOLS[gone[1]]}")
-            raise ConfigError(f"{named}: does not exist; expected one of {_POOLS}. {near(pool, _EXAMPLES)}")
+            raise ConfigError(
+                f"{named}: this way to score a group does not exist; expected one of {_POOLS}. {near(pool, _EXAMPLES)}"
+            )
         return cls("order", int(found[1]), temperature, "paper" if found[2] else "exact")
 
 
@@ -184,8 +188,8 @@ def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -
     pooling = Pooling.parse(pool, temperature)
     if pooling.reads_features:
         raise ConfigError(
-            f"pool '{pooling}': needs the features of the examples, but only scores are given. Call "
-            "airrep.scoring.group_scores.group_scores instead."
+            f"pool '{pooling}': this way to score a group needs the features of the examples, but pool_scores gets "
+            "only scores. Call airrep.scoring.group_scores.group_scores instead of pool_scores."
         )
     scores = as_numbers(scores, "group")
     if scores.ndim != 2 or scores.shape[1] == 0:

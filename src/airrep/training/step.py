@@ -152,8 +152,8 @@ def _weights(
     if scores.dtype == torch.float32:
         return _weights(scores.double(), membership, pool)
     raise TrainingError(
-        f"training pool '{pool}' cannot be computed: group scores are not finite, or differ by too much (differences "
-        "up to about 100 are safe). Lower learning_rate or head_learning_rate, or set clip."
+        f"pool '{pool}' (a way to score a group) cannot be computed: the examples' scores are not finite, or differ "
+        "by too much (differences up to about 100 are safe). Lower learning_rate or head_learning_rate, or set clip."
     )
 
 
@@ -173,7 +173,6 @@ class StepTexts(NamedTuple):
 
     @classmethod
     def of(cls, instance: TaughtInstance, draw: StepDraw) -> "StepTexts":
-        """Look up the texts of a draw."""
         members = [instance.train[instance.subsets.members(int(j))] for j in draw.subsets]
         asked = instance.queries[draw.queries]
         rows = np.unique(np.concatenate([asked, *members]))

@@ -164,12 +164,12 @@ class TrainingRun:
         try:
             loss, texts = add_gradients(self._trunk, instance, draw, self._pooled(instance), step)
         except TrainingError as error:
-            raise TrainingError(f"step {step + 1}, instance {instance.name}: {error}") from error
+            raise TrainingError(f"step {step + 1}, instance {instance.name} (sample of the data): {error}") from error
         length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(step)
         if not math.isfinite(length):
             raise TrainingError(
-                f"step {step + 1}, instance {instance.name}: the gradient is not finite. Lower learning_rate or "
-                "head_learning_rate, or use precision=float32."
+                f"step {step + 1}, instance {instance.name} (sample of the data): the gradient is not finite. Lower "
+                "learning_rate or head_learning_rate, or use precision=float32."
             )
         self._checkpoint = replaced(self._checkpoint, step=step + 1)
         record = {"step": step + 1, "instance": instance.name, "loss": loss, "gradient_norm": length}
@@ -322,7 +322,10 @@ def _check_instances(
     names = [instance.name for part in (instances, held_out, test) for instance in part]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"labels: instance '{twice}' is given twice. Pass it once: in instances, held_out or test.")
+        raise ConfigError(
+            f"labels (measured losses): the instance '{twice}' is given twice. Pass it once: in instances, held_out "
+            "or test."
+        )
     check_disjoint(instances, held_out)
     check_disjoint([*instances, *held_out], test)
     for instance in (*held_out, *test):

@@ -218,7 +218,7 @@ def test_the_size_of_relative_scores_is_told_by_few_examples(tmp_path: Path, que
 
 
 def test_it_is_told(index: airrep.Index, queries: Corpus) -> None:
-    told = "For each query, channel 'dear' scores only the 7 examples that the other channels rank first."
+    told = "For each query, channel (method) 'dear' scores only the 7 examples that the other methods rank first."
     assert told in index.top(queries).provenance.caution
     assert told in index.manifest["caution"]
 
@@ -230,7 +230,7 @@ def test_it_is_told(index: airrep.Index, queries: Corpus) -> None:
         (recipe("150%"), "candidates='150%': candidates must be a number of examples"),
         (
             [{"method": "tfidf", "candidates": 5}, {"method": "bm25"}],
-            "channel tfidf: candidates=5 works only with methods that",
+            "channel (method) tfidf: candidates=5 works only with methods that",
         ),
         (recipe()[2:], "candidates: at least one method must score all examples"),
         ([{**recipe()[0], "relative": True}, recipe()[2]], "at least one method must score all examples"),

@@ -201,7 +201,7 @@ def test_other_pools_take_single_gains_and_other_methods_have_no_counts(tmp_path
     np.testing.assert_allclose(both[:, 0], single.sum(axis=1), rtol=1e-5)
     other = build_index(STORED, tmp_path / "tfidf", method="tfidf")
     with pytest.raises(
-        ConfigError, match=r"pool 'ngram-lm': needs counts of n-grams, but tfidf has none\. Use method ngram"
+        ConfigError, match=r"pool 'ngram-lm' .*: needs counts of n-grams, but tfidf has none\. Use method ngram"
     ):
         other.group_scores(ASKED, {"both": ["0", "1"]}, pool="ngram-lm")
     with pytest.raises(ConfigError, match="pool 'order.*: .*but ngram does not"):

@@ -111,6 +111,15 @@ def test_a_byte_order_mark_is_no_part_of_the_text(suffix: str, tmp_path: Path) -
     assert read_corpus(path) == Corpus.from_records(ROWS)
 
 
+def test_an_empty_cell_in_quotes_is_an_empty_prompt_before_a_response_alone(tmp_path: Path) -> None:
+    rows = '"","Once."\n"2+2?","4"\n'
+    assert [one.prompt for one in read_corpus(write(tmp_path / "o.csv", f"prompt,response\n{rows}"))] == ["", "2+2?"]
+    with pytest.raises(DataError, match=r"missing.csv:2: prompt is empty or null"):
+        read_corpus(write(tmp_path / "missing.csv", 'prompt,response\n,"Once."\n'))
+    (other,) = read_corpus(write(tmp_path / "other.csv", 'prompt,response,text,label\n"","","Twice.",""\n'))
+    assert (other.response, other.label) == ("Twice.", None)
+
+
 def test_separators_of_lines_in_unicode_do_not_end_a_line(tmp_path: Path) -> None:
     rows = [{"prompt": "a\u2028b\x85c", "response": "d\x0be"}]
     for suffix, content in (("jsonl", lines(rows)), ("csv", table(",", rows))):

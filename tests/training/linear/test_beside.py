@@ -177,7 +177,7 @@ def test_channels_that_cannot_be_are_refused_in_one_line(tmp_path: Path, setting
     with pytest.raises(DataError, match=r"'responses': gives all subsets the same score"):
         train_encoder(silent, [], out, settings, beside=(KNOWING,))
     flat = replace(LEARN[0], losses=np.ones_like(LEARN[0].losses))
-    with pytest.raises(TrainingError, match="instance a: labels: no query's loss varies"):
+    with pytest.raises(TrainingError, match="instance a.*: labels .*: no query's loss varies"):
         train_encoder([flat], [], out, settings, beside=(KNOWING,))
     assert not list(tmp_path.glob("encoder*"))
 

@@ -16,11 +16,14 @@ from airrep.attributors.gradient.store import by_chunks, chunks
 from airrep.attributors.gradient.tokens import Dual
 from airrep.attributors.settings import TrakSettings
 from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ConfigError
 from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.runtime.metering import OnProgress
 from airrep.shapes import Float
 
 LEARNT = "learnt.json"
+FISHER_NUMBERS = 2**30
+"""Most numbers in all Fisher matrices: 8 GiB in float64."""
 
 
 class _Learnt(NamedTuple):
@@ -63,12 +66,14 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Add up the Fisher matrix over the corpus; its gradients are stored on the way.
 
-        Raises:
-            ConfigError: there are too many features for Fisher matrices.
-            TrainingError: all gradients are zero.
+        ConfigError: there are too many features for Fisher matrices. TrainingError: all gradients are zero.
         """
         super().fit(train)
-        self.check_fisher([self.dimension] * len(self.weights))
+        if len(self.weights) * self.dimension**2 > FISHER_NUMBERS:
+            raise ConfigError(
+                f"{self.name}: the Fisher matrices of {len(self.weights) * self.dimension:,} features need more than 8 "
+                "GiB. Lower rank, or name fewer modules."
+            )
         fishers = [self._fisher(train, weights, progress) for weights in self.weights]
         damping = self.settings.damping
         # the mean squared length of (F + λI)⁻¹ g over the corpus, which is the trace of F (F + λI)⁻²

@@ -49,6 +49,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     name = "channels"
     pool: ClassVar[Pool] = "sum"
+    symmetric = False
 
     def __init__(self, settings: ChannelsSettings | None = None) -> None:
         super().__init__(settings or ChannelsSettings())
@@ -56,7 +57,6 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The channels."""
         return self._settings.channels
 
     @property
@@ -80,12 +80,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                     one.share_encoder(first)
             if channel.candidates is not None and not isinstance(one, DirectAttributor):
                 raise ConfigError(
-                    f"channel {channel.title}: candidates={channel.candidates} works only with methods that store no "
-                    f"features, such as ekfac, but {one.name} stores them. Remove candidates."
+                    f"channel (method) {channel.title}: candidates={channel.candidates} works only with methods that "
+                    f"store no features, such as ekfac, but {one.name} stores them. Remove candidates."
                 )
             if isinstance(one, ChannelsAttributor):
                 raise ConfigError(
-                    "recipe: one of its methods is itself a sum of methods. List the methods of that sum in the recipe."
+                    "recipe (list of methods): one of its methods is itself a sum of methods. List the methods of "
+                    "that sum in the recipe."
                 )
         return made
 
@@ -104,28 +105,22 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def _pools(self) -> tuple[Pooling, ...]:
         return tuple(map(channel_pooling, self.channels, self.parts))
 
-    @property
-    def symmetric(self) -> bool:
-        return False
-
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
         """Return each channel's own pool when *pool* is None; otherwise one pool over members' summed scores.
 
-        Raises:
-            ConfigError: the pool or temperature does not exist, or needs the features of a single method.
+        ConfigError: the pool or temperature does not exist, or needs the features of a single method.
         """
         if pool is None and temperature != 1:
             raise ConfigError(
-                f"temperature {temperature}: has an effect only with a pool. Also give pool='attention' or "
-                "pool='signed-attention', or remove the temperature."
+                f"temperature {temperature}: has an effect only with a pool (a way to score a group). Also give "
+                "pool='attention' or pool='signed-attention', or remove the temperature."
             )
         return CHANNELS if pool is None or pool == CHANNELS else super().pooling(pool, temperature)
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Fit every channel; if one is relative, encode a sample of the corpus for its random groups as well.
 
-        Raises:
-            ConfigError: the LM after a warm-up does not fit the LM before it, or a channel's method raises one.
+        ConfigError: the LM after a warm-up does not fit the LM before it, or a channel's method raises one.
         """
         self._check_warmed()
         super().fit(train, progress)
@@ -160,10 +155,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def reweighed(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
         """Return these channels with a recipe's pools, temperatures and weights; channels that it lacks get weight 0.
 
-        What was learnt is shared, and features of training examples stay as they are.
-
-        Raises:
-            ConfigError: the recipe has a channel that is missing here, or one of these channels twice.
+        What was learnt is shared, and features of training examples stay as they are. ConfigError: the recipe has a
+        channel that is missing here, or one of these channels twice.
         """
         channels = self._weighed(recipe)
         other = ChannelsAttributor(ChannelsSettings(channels=channels))
@@ -171,16 +164,15 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         other._reference = None if self._reference is None else replace(self._reference)  # without cached scores
         if other._relative and self._reference is None:
             raise ConfigError(
-                "channels: the recipe sets relative: true, but the index was built with a recipe that does not. Build "
-                "an index with this recipe."
+                "channels: this recipe (list of methods) scales a method with relative: true, but the index was built "
+                "with a recipe without relative: true. Build an index with this recipe."
             )
         return other
 
     def computed_as(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
         """Return the same channels, not fitted, with each one's device, precision and memory as in a recipe.
 
-        Raises:
-            ConfigError: as for :meth:`reweighed`.
+        ConfigError: as for :meth:`reweighed`.
         """
         chosen = self._matched(recipe)
         channels = tuple(_computed_as(one, chosen.get(one.title)) for one in self.channels)
@@ -209,13 +201,14 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: {named} in the recipe have the same method and settings, but the index does not have as "
-                "many of this method. Remove one from the recipe, or build an index with this recipe."
+                f"channels: {named} in this recipe (list of methods) have the same method and settings, but the index "
+                "does not have as many of this method. Remove one from the recipe, or build an index with this "
+                "recipe."
             )
         return ConfigError(
-            f"channels: the index has no method '{wanted.title}' with the recipe's settings{self._difference(wanted)}. "
-            f"The index has {', '.join(one.title for one in self.channels)}. Build an index with this recipe, or "
-            f"remove '{wanted.title}' from the recipe."
+            f"channels: the index has no method '{wanted.title}' with the settings in the recipe (list of "
+            f"methods){self._difference(wanted)}. The index has {', '.join(one.title for one in self.channels)}. "
+            f"Build an index with this recipe, or remove '{wanted.title}' from the recipe."
         )
 
     def _difference(self, wanted: Channel) -> str:
@@ -262,8 +255,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             found[channel.title] = features
             if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
                 raise ConfigError(
-                    f"channel (method) {channel.title}: pool '{pool}' works only with dense features, such as those "
-                    "of logra or an encoder. This method stores counts. Set another pool, such as mean."
+                    f"channel (method) {channel.title}: pool '{pool}' (a way to score a group) works only with dense "
+                    "features, such as those of logra or an encoder. This method stores counts. Set another pool, "
+                    "such as mean."
                 )
         return {channel.title: found[channel.title] for channel in self.channels}
 
@@ -310,8 +304,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             one, part, pool = self.channels[number], self.parts[number], self._pools[number]
             if one.candidates is not None:
                 found[one.title] = ScoresAsked(part, queries, kept, one.title, pool)
-                continue
-            found[one.title] = part.ask(queries, kept, done, one.title).pooled_by(pool)
+            else:
+                found[one.title] = part.ask(queries, kept, done, one.title).pooled_by(pool)
         return {title: found[title] for title in (self.channels[number].title for number in counted)}
 
     def _read(self, cheap: SumAsked, dear: ScoresAsked) -> Read:
@@ -330,11 +324,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         dear = np.array([one.candidates is not None for one in channels])
         if not dear.any():
             return relative_weights(channels, reference.scores(asked))
-        cheap = {one.title: asked[one.title] for one in channels if one.candidates is None}
         weights = relative_weights(channels, reference.few.scores(asked))
-        weights[:, ~dear] = relative_weights(
-            [one for one in channels if one.candidates is None], reference.scores(cheap)
-        )
+        rest = [one for one in channels if one.candidates is None]
+        weights[:, ~dear] = relative_weights(rest, reference.scores({one.title: asked[one.title] for one in rest}))
         return weights
 
 
@@ -347,8 +339,8 @@ def _of_candidates(channel: Channel) -> str:
     """Return a warning for readers of a channel that scores only candidates."""
     count = f"{channel.candidates:,}" if isinstance(channel.candidates, int) else channel.candidates
     return (
-        f"For each query, channel '{channel.title}' scores only the {count} examples that the other channels rank "
-        "first. The scores of all others are predicted from the other channels."
+        f"For each query, channel (method) '{channel.title}' scores only the {count} examples that the other methods "
+        "rank first. The scores of all other examples are predicted from these methods' scores."
     )
 
 
@@ -380,13 +372,12 @@ def _identity(method: Attributor) -> str:
 def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
     """Return the pool that a channel names, or else its method's own.
 
-    Raises:
-        ConfigError: the pool does not exist, or does not pool members' scores.
+    ConfigError: the pool does not exist, or does not pool members' scores.
     """
     found = method.pooling(channel.pool, channel.temperature)
     if found.kind not in get_args(Pool):
         raise ConfigError(
-            f"channel (method) {channel.title}: pool '{found}' does not work in a recipe. Set another pool, "
-            "such as attention."
+            f"channel (method) {channel.title}: pool '{found}' (a way to score a group) does not work in a recipe. "
+            "Set another pool, such as attention."
         )
     return found

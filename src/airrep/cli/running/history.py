@@ -130,8 +130,8 @@ def run_again(artifact: Path, *, replace: bool) -> None:
     old = next((one for one, _ in made if one.earlier), None)
     if old is not None:
         raise ConfigError(
-            f"{artifact}: an earlier version of airrep recorded only these options: {old.line}. Type the command "
-            f"yourself, with the options that this version has: airrep {old.words[1]} --help"
+            f"{artifact}: the command that made it cannot be run again, because an earlier version of airrep recorded "
+            f"it in another form: {old.line}. Type the command yourself; its options: airrep {old.words[1]} --help"
         )
     for one, folder in made:
         if not folder.is_dir():

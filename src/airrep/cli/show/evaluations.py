@@ -63,9 +63,17 @@ def _counts(evaluation: "Evaluation") -> str:
     tuned = f"; temperatures chosen on {', '.join(facts['tuned_on'])}" if facts.get("tuned_on") else ""
     kept = facts.get("not_tuned")
     if kept:
-        none = "; --tune changed nothing, because no index has an attention pool; channels keep their temperatures"
-        tuned = f"{tuned}; not tuned, because they have no attention pool: {', '.join(kept)}" if tuned else none
+        none = (
+            "; --tune changed nothing, because no index scores groups with attention (--pool); a recipe's methods "
+            "keep their temperatures"
+        )
+        tuned = (
+            f"{tuned}; not tuned, because they do not score groups with attention: {', '.join(kept)}" if tuned else none
+        )
     names = printable(", ".join(facts["instances"]))
+    seeds = zip(facts["instances"], facts.get("seeds_left_out", ()), strict=False)
+    gaps = ", ".join(f"seed {number} of {name}" for name, numbers in seeds for number in numbers)
+    unpaired = f"; left out, because its fine-tune on all examples or all its removals are missing: {gaps}"
     lacking = facts.get(f"{kind}_left_out")
     without = f"; {kind} left out, because they have no losses: {lacking:,}" if lacking else ""
     gone = facts.get("losses_missing")
@@ -78,7 +86,9 @@ def _counts(evaluation: "Evaluation") -> str:
         else ""
     )
     scant = caution_on(evaluation.distinct_queries)
-    more = printable(without + holes + left_out + copies + tuned) + (f"; {scant}" if scant else "")
+    more = printable((unpaired if gaps else "") + without + holes + left_out + copies + tuned) + (
+        f"; {scant}" if scant else ""
+    )
     return f"{many(facts['queries'], 'query', 'queries')}{several} and {facts[kind]:,} {kind} of {names}{more}"
 
 
@@ -95,7 +105,10 @@ def _ceiling(evaluation: "Evaluation") -> str:
 
 def _noise(ratio: float | None) -> str:
     if ratio is None:
-        return "signal-to-noise ratio of the effects: unknown; it needs several seeds with different losses"
+        return (
+            "signal-to-noise ratio of the effects: unknown; at least two seeds with different losses must have all "
+            "losses of at least two removals"
+        )
     meaning = "variance between removals minus the part due to seeds, divided by that part; 0 = only chance"
     return f"signal-to-noise ratio of the effects: {ratio:.2f} ({meaning})"
 

@@ -112,7 +112,10 @@ def _line(text: str) -> None:
 def next_step(labels: "Labels", use: str) -> str:
     """Return advice: *use* for finished labels, or how to complete missing or failed fine-tunes first."""
     if labels.growing:
-        return "labels that you added are unfinished: run the same command again, and the commands of the other parts"
+        return (
+            "labels (measured losses) that you added are unfinished: run the same command again, and the commands of "
+            "the other parts"
+        )
     if labels.complete:
         return f"next: {use}"
     missing, given_up = len(labels.missing), len(labels.quarantined)
@@ -201,7 +204,10 @@ def print_training(result: "TrainingResult") -> None:
     """Print the LDS on unseen instances, before and after."""
     results = result.training["results"]
     if not results:
-        say("airrep did not measure how good the encoder is. To measure it, give other labels with --held-out.")
+        say(
+            "airrep did not measure how good the encoder is. To measure it, give other labels (measured losses) with "
+            "--held-out."
+        )
         return
     columns = ("instances", "LDS × 100 before", "after", "gain", "95 % interval")
     rows = []

@@ -443,7 +443,9 @@ def _of_tree(root: Mapping[str, Any], *, every: bool) -> Read:
             pairs, earlier = (pairs + answer, earlier) if every or not replies else (pairs, earlier + len(answer))
         waiting += [(one, path) for one in reversed(replies)]
     if not pairs:
-        raise DataError("the tree has no assistant message, but at least one is needed")
+        raise DataError(
+            "the conversation tree has no assistant message. Add an assistant message, or remove the record"
+        )
     parts = [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
     return Read("a tree of messages (OASST)", parts, earlier)
 

@@ -238,9 +238,19 @@ def json_array(stream: TextIO, name: str, longest: int) -> Numbered:
         raise scanner.error("text after the array")
 
 
+class _Empty(str):
+    """An empty cell in quotes: as a prompt it is an empty text, and not a missing one."""
+
+    __slots__ = ()
+
+
+_EMPTY = _Empty()
+
+
 def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Numbered:
     """Yield each row as a mapping from the header's names to its cells, as text; an empty cell is None.
 
+    An empty prompt in quotes before a response is an empty text, as airrep exports an example without a prompt.
     Cells may be quoted (RFC 4180), and then hold delimiters, doubled quotes and line ends, at any length.
     """
     lines = iter(lines)
@@ -250,7 +260,10 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -
     check_columns(header, f"{name}:{start}")
     for number, cells in rows:
         if len(cells) == len(header):
-            yield number, {column: cell or None for column, cell in zip(header, cells, strict=True)}
+            row = {column: cell or None for column, cell in zip(header, cells, strict=True)}
+            if row.get("response") and "prompt" in row and cells[header.index("prompt")] is _EMPTY:
+                row["prompt"] = ""
+            yield number, row
         else:
             told = f"has {many(len(cells), 'cell')}, but the header has {len(header)} columns"
             yield number, DataError(f"{told}. Put quotes around cells that hold the delimiter")
@@ -276,6 +289,7 @@ def _quoted_row(line: str, lines: Iterator[tuple[int, str]], place: str, delimit
     while True:
         if line.startswith('"'):
             cell, line = _quoted_cell(line[1:], lines, place, longest)
+            cell = cell or _EMPTY
         else:
             end = line.find(delimiter)
             cell = _without_end(line) if end < 0 else line[:end]

@@ -150,7 +150,10 @@ def read_training_record(folder: str | Path) -> TrainingRecord:
     except FileNotFoundError:
         raise ArtifactError(f"{place}: holds no record of a training ({ABOUT}). Check the path.") from None
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ArtifactError(f"{place}: its record cannot be read ({type(error).__name__}). Restore it.") from error
+        raise ArtifactError(
+            f"{place}: the record of a training run in this folder cannot be read ({type(error).__name__}). Restore "
+            "the folder, or record the training again."
+        ) from error
     return TrainingRecord(place, about, tuple(merged))
 
 

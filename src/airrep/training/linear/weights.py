@@ -58,7 +58,8 @@ class GivenChannels:
             found.append(float(np.sqrt(np.concatenate([one.var(axis=1) for one in wide]).mean())))
             if not found[-1] > FLAT * max(float(np.abs(one).max()) for one in wide):
                 raise DataError(
-                    f"channel (method) '{channel.title}': gives all subsets the same score. Remove it from the recipe."
+                    f"channel (method) '{channel.title}': gives all subsets the same score. Remove this method from "
+                    "the recipe."
                 )
         deviations = np.array(found, np.float32)[:, None, None]
         return cls(methods, deviations, [one / deviations for one in scores])
@@ -205,7 +206,8 @@ def fit_ranking(
     pairs = sum(count_pairs(one, t_min) for one in wanted)
     if not pairs:
         raise NoPairsError(
-            f"labels: no query has two labels that differ by t_min={t_min} or more. Label more subsets, or lower t_min."
+            f"labels: no query has two labels (scaled losses) that differ by t_min={t_min} or more. Measure losses of "
+            "more subsets, or lower t_min."
         )
     parts = [np.ascontiguousarray(one, dtype=np.float64) for one in columns]
 
