@@ -233,7 +233,7 @@ def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     )
     _refused(
         run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
-        "instances labels/1 and labels/1 have the same",
+        "labels/1 and labels/1 have the same",
     )
     loo = ("evaluate", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
     _refused(run(*loo), "instances removals/0 and removals/0 have the same")
