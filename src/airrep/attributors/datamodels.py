@@ -89,7 +89,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
     def fit(self, train: Corpus) -> None:
         """Check that the regressions have all training examples (DataError: one is missing), and choose the scale."""
         self._places(train, self._train, "training example", "train.jsonl")
-        self._shift = _shift(max(float(self._weights.max()), -float(self._weights.min())))
+        self._shift = shift_of(max(float(self._weights.max()), -float(self._weights.min())))
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """The weights of each example, ``(rows, q)``, times the power of two.
@@ -151,6 +151,6 @@ def write_datamodels(folder: Path, weights: np.ndarray, train: np.ndarray, queri
         np.save(folder / name, array, allow_pickle=False)
 
 
-def _shift(largest: float) -> int:
-    """Return the exponent of the power of two that brings the largest weight near the top of float16."""
+def shift_of(largest: float) -> int:
+    """Return the exponent of the power of two that brings the largest feature near the top of float16."""
     return min(14 - int(np.frexp(largest)[1]), LARGEST_SHIFT) if largest > 0 else 0

@@ -10,19 +10,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.attributors.base import MethodAttributor, OnRows
+from airrep.attributors.datamodels import shift_of
 from airrep.attributors.settings import PrecomputedSettings
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.corpus.records import content_hash
+from airrep.encoder.static import stored_tensors
 from airrep.errors import ConfigError, DataError, many
 from airrep.runtime.artifacts import canonical_json, file_digest, json_digest
 from airrep.scoring.pooling import Pool
-
-_SMALL, _LARGE = 2.0**-4, 2.0**15
-"""Features are scaled unless the largest is between these: an index stores float16, which would lose their digits."""
 
 _DIGESTED = 2**14
 """Rows of keys that are hashed at a time."""
@@ -91,10 +89,12 @@ def _read(path: Path) -> np.ndarray:
     try:
         if path.suffix == ".npy":
             return np.load(path, mmap_mode="r", allow_pickle=False)
-        (array,) = load_file(path).values()
-    except (OSError, ValueError, EOFError, SafetensorError) as error:
+        (array,) = stored_tensors(path)[0].values()
+    except (OSError, TypeError, AttributeError, ValueError, EOFError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-        raise DataError(f"{path}: cannot be read as {path.suffix}: {reason}. Write it again with one array.") from error
+        raise DataError(
+            f"{path}: cannot be read as {path.suffix}: {reason}. Write it again, with one float32 array."
+        ) from error
     return array
 
 
@@ -150,8 +150,8 @@ def _digest(keys: np.ndarray) -> str:
 class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     """Inner products of features from files; examples are recognised by id and text, or else by text alone.
 
-    Queries have features of their own if ``queries`` is set; otherwise they are training examples. Very small or
-    large training features are multiplied by a power of two, and query features divided by it, so scores stay the same.
+    Queries have features of their own if ``queries`` is set; otherwise they are training examples. Training features
+    are multiplied by the power of two of :func:`shift_of`, and query features divided by it: scores stay the same.
     """
 
     name = "precomputed"
@@ -166,8 +166,8 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
     @property
     def symmetric(self) -> bool:
-        """True unless queries have features of their own, or training and query features are scaled."""
-        return self._settings.queries is None and bool(self._fitted()["shift"] == 0)
+        """True unless queries have features of their own."""
+        return self._settings.queries is None
 
     @property
     def own_pool(self) -> Pool:
@@ -190,12 +190,13 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         file = self._file
         self._train = _KnownExamples(_keys(train), file.rows_of(train, "training corpus"))
         self._learnt = {
-            "shift": _shift(file.largest()),
+            "shift": shift_of(file.largest()),
             "train": file.fingerprint,
             "dimension": file.dimension,
             "examples": _digest(self._train.keys),
             **self._fit_queries(file.dimension),
         }
+        self.feature_scale = 2.0 ** self._learnt["shift"]
 
     def _fit_queries(self, dimension: int) -> dict[str, Any]:
         if self._settings.queries is None or self._settings.query_data is None:
@@ -256,6 +257,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
     def load_state(self, folder: Path) -> None:
         self._learnt = json.loads((folder / "precomputed.json").read_bytes())
+        self.feature_scale = 2.0 ** self._fitted()["shift"]
         self._train = _KnownExamples(_load(folder / "keys.npy"), _load(folder / "rows.npy"))
         if (folder / "query_keys.npy").exists():
             keys = _load(folder / "query_keys.npy")
@@ -268,10 +270,3 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
 def _load(path: Path) -> np.ndarray:
     return np.load(path, allow_pickle=False)
-
-
-def _shift(largest: float) -> int:
-    """Return the exponent of the power of two that brings the largest feature near the top of float16, or 0."""
-    if largest == 0 or _SMALL <= largest < _LARGE:
-        return 0
-    return 14 - int(np.frexp(largest)[1])

@@ -222,11 +222,8 @@ class ChannelsSettings(LmReading):
 
     @field_validator("tokenizer", "lm", "warmed")
     @classmethod
-    def _whole_path(cls, name: str | None, known: ValidationInfo) -> str | None:
-        whole = name if name is None or name in TOKENIZERS else settled_name(name)
-        if known.field_name == "warmed" and whole is not None and whole == known.data.get("lm"):
-            raise ValueError("warmed names the same model as lm, but must name the model that `airrep warmup` made")
-        return whole
+    def _whole_path(cls, name: str | None) -> str | None:
+        return name if name is None or name in TOKENIZERS else settled_name(name)
 
     @field_validator("encoder")
     @classmethod
@@ -314,7 +311,9 @@ def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
     rest, lm = {name: value for name, value in common.items() if name not in _OF_BEFORE}, common.get("lm")
     if warmed is None:
         return rest
-    adapted = lm is not None and (Path(warmed) / ADAPTER_CONFIG).is_file() and not (Path(lm) / ADAPTER_CONFIG).is_file()
+    if lm is not None and (Path(lm) / ADAPTER_CONFIG).is_file():
+        lm = None if common.get("merged") else common.get("base")
+    adapted = lm is not None and (Path(warmed) / ADAPTER_CONFIG).is_file()
     return {**rest, "lm": warmed, **({"base": lm} if adapted else {})}
 
 

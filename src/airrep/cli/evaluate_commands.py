@@ -236,8 +236,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of each query that holds the ids of the training examples that taught its answer. If training examples "
-        "have this field too, it need not hold ids: examples with the query's value taught the answer.",
+        "Field of each query that says which training examples taught its answer: their ids, or, if training examples "
+        "have this field too, the value that these examples have in it.",
     ] = None
     selecting: Annotated[
         str | None,

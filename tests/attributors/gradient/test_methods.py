@@ -290,7 +290,7 @@ def test_an_example_whose_gradient_overflows_is_zero_and_spoils_no_other(tmp_pat
         ),
         ({"rank": 17}, r"rank=17: model\.layers\.0\.mlp\.gate_proj maps 16 to 24 numbers, so rank can be at most 16"),
         ({"rank": 10**6}, r"rank=1000000: .* at most 16"),
-        ({"modules": ["lm_head"]}, r"lm_head sees only \d+ of \d+ tokens"),
+        ({"modules": ["lm_head"]}, r"lm_head.* \d+ of \d+ tokens"),
         ({"checkpointing": True}, r"checkpointing=true saves no memory here"),
         ({"rank": 0}, r"rank=0: input should be greater than or equal to 1"),
         ({"lm": "no/such/place"}, r"lm no/such/place: there is no such folder"),

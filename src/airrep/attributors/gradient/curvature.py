@@ -1,4 +1,4 @@
-"""Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm)."""
+"""Curvature of gradients: Kronecker factors, principal spaces, damping; lengths of gradients."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -148,26 +148,6 @@ def no_inverse() -> TrainingError:
         "curvature: is zero, singular or not finite, so it cannot be inverted. Raise damping, give more examples, or "
         "remove modules that have no gradients."
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Fisher:
-    """Raw Fisher matrix F = (1/n) Σ g gᵀ, decomposed: F = Q diag(λ) Qᵀ."""
-
-    vectors: Float64[np.ndarray, "d d"]
-    """Q."""
-    eigenvalues: Float64[np.ndarray, " d"]
-    """λ, at least 0."""
-
-    @classmethod
-    def of(cls, matrix: Float64[np.ndarray, "d d"]) -> Self:
-        """Decompose F."""
-        eigenvalues, vectors = linalg.eigh(matrix)
-        return cls(vectors, eigenvalues.clip(min=0))
-
-    def inverse(self, damping: float) -> Float64[np.ndarray, "d d"]:
-        """(F + λI)⁻¹; λ is *damping* times the mean eigenvalue, and errors are those of :func:`damped`."""
-        return (self.vectors / damped(self.eigenvalues, damping)) @ self.vectors.T
 
 
 def unit(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"] | None = None) -> Float[np.ndarray, "n d"]:
