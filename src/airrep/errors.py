@@ -143,7 +143,8 @@ def escaped(text: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of a library's error message without its full stop, or the error's type if it is empty."""
-    return str(error).strip().partition("\n")[0].rstrip(".:")[:300] or type(error).__name__
+    text = str(error).strip().replace(":\n\t", ": ")  # torch says only in the second line what does not fit
+    return text.partition("\n")[0].rstrip(".:")[:300] or type(error).__name__
 
 
 def many(count: int, one: str, several: str = "") -> str:

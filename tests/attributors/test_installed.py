@@ -219,7 +219,7 @@ class Bare(Overlap):
         ("others = airrep_functions:others", "settings are Settings, not those it was given"),
         ("other = airrep_functions:make", "makes an attributor with another name, 'overlap'"),
         ("overlap = airrep_functions:two", "one argument, the settings, but this one needs 2"),
-        ("overlap = airrep_functions:untyped", "argument 'settings' must be annotated with a subclass of airrep's"),
+        ("overlap = airrep_functions:untyped", "argument 'settings' of .* must be annotated with a subclass"),
         ("overlap = airrep_functions:number", "is a int, but must be a subclass of airrep.Attributor or a function"),
         ("overlap = airrep_functions:absent", "cannot be loaded from 'airrep_functions:absent': AttributeError"),
         ("overlap = airrep_nowhere:absent", "ModuleNotFoundError: No module named 'airrep_nowhere'"),

@@ -94,6 +94,39 @@ def test_queries_have_features_of_their_own_and_outlive_their_file(scale: float,
         airrep.Index(path).top(train[0], k=3)
 
 
+def test_small_features_beside_large_ones_keep_their_digits(tmp_path: Path) -> None:
+    train, features = corpus(10), 1e-6 * drawn(10, 4)
+    features[5] = 0.07
+    settings = {
+        "train": saved(tmp_path / "x.npy", features),
+        "queries": saved(tmp_path / "q.npy", np.eye(4)),
+        "query_data": written(tmp_path / "q.jsonl", corpus(4, "query")),
+    }
+    index = airrep.build_index(train, tmp_path / "index", "precomputed", settings=settings)
+    np.testing.assert_allclose(index.scores(corpus(4, "query")), features.T, rtol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-2, 1e3])
+@pytest.mark.parametrize("order", ["order-1", "order-2", "order-inf"])
+def test_pools_of_any_order_undo_the_scale(order: str, scale: float, tmp_path: Path) -> None:
+    train, features = corpus(10), scale * drawn(10, 4).astype(np.float16).astype(np.float32) / 4
+    path, groups = saved(tmp_path / "x.npy", features), [[0, 3], [5, 6, 7]]
+    index = airrep.build_index(train, tmp_path / "index", "precomputed", settings={"train": path})
+    if order == "order-inf" and scale > 1:
+        with pytest.raises(DataError, match="^pool order-inf"):
+            index.group_scores(train[:2], groups, order)
+        return
+    wide, found = features.astype(np.float64), airrep.Index(index.path).group_scores(train[:2], groups, order).scores
+    for place, rows in enumerate(groups):
+        outer, total, m = wide[rows].T @ wide[rows], wide[rows].sum(axis=0), len(rows)
+        effects = {
+            "order-1": total / (10 - m),
+            "order-2": ((10 - 2 * m) * total + outer @ total) / (10 - m) ** 2,
+            "order-inf": np.linalg.solve(10 * np.eye(4) - outer, total),
+        }
+        np.testing.assert_allclose(found[:, place], wide[:2] @ effects[order], rtol=2e-3)
+
+
 def test_the_pool_is_a_setting(tmp_path: Path) -> None:
     train, path = corpus(6), saved(tmp_path / "x.npy", drawn(6, 4))
     for pool in ("sum", "mean", "attention"):
@@ -106,9 +139,10 @@ def test_examples_are_known_by_id_and_text_and_else_by_text(tmp_path: Path) -> N
     train = Corpus.from_examples(Example("same", "text", name) for name in ("a", "b"))
     features = drawn(2, 3)
     attributor = fitted(train, train=saved(tmp_path / "x.npy", features))
-    np.testing.assert_array_equal(attributor.encode_train(list(train)[::-1]), features[::-1])
-    stranger = Example("same", "text", "c")
-    np.testing.assert_array_equal(attributor.encode_queries([stranger]), features[:1])
+    found = attributor.encode_train(list(train)[::-1]) / attributor.feature_scale
+    np.testing.assert_array_equal(found, features[::-1])
+    found = attributor.encode_queries([Example("same", "text", "c")]) * attributor.feature_scale
+    np.testing.assert_array_equal(found, features[:1])
     with pytest.raises(DataError, match=r'example "a" is not in the training corpus, so it has no features'):
         attributor.encode_train([Example("other", "text", "a")])
 
@@ -188,6 +222,19 @@ def test_an_array_of_any_floating_point_kind_is_read_as_float32(kind: str, tmp_p
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, array[[4, 0, 4]].astype(np.float32))
         assert file.largest() == np.abs(array.astype(np.float32)).max()
+
+
+def test_bfloat16_is_read_and_a_type_that_numpy_lacks_is_refused(tmp_path: Path) -> None:
+    array = drawn(5, 3)
+    bits = array.view(np.uint32) >> 16
+    for kind, stored in (("BF16", bits.astype("<u2")), ("F8_E4M3", bits.astype(np.uint8))):
+        head = {"x": {"dtype": kind, "shape": [5, 3], "data_offsets": [0, stored.nbytes]}}
+        text = json.dumps(head).encode()
+        (tmp_path / f"{kind}.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + stored.tobytes())
+    found = FeatureFile(tmp_path / "BF16.safetensors").take(np.arange(5))
+    np.testing.assert_array_equal(found, (bits << 16).view(np.float32))
+    with pytest.raises(DataError, match=r"F8_E4M3\.safetensors: cannot be read"):
+        FeatureFile(tmp_path / "F8_E4M3.safetensors")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])

@@ -71,6 +71,21 @@ def test_all_channels_but_that_after_a_warm_up_read_the_lm_before(tmp_path: Path
     assert channels_before_training(settings.channels) == found.channels
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_adapters_alone_name_the_lm_before_and_after(tmp_path: Path, train: Corpus, adapter: str, moved: bool) -> None:
+    base = tmp_path / "base"
+    if moved:
+        base = base.rename(tmp_path / "moved")
+    reads = {**READING, "warmed": adapter}
+    both = {**reads, "lm": adapter, **({"base": str(base)} if moved else {})}
+    found = build_index(train, tmp_path / "1", settings=both)
+    named = build_index(train, tmp_path / "2", settings={**reads, "lm": str(base)})
+    np.testing.assert_array_equal(scores(found), scores(named))
+    base.rename(tmp_path / "base")
+    with pytest.raises(ConfigError, match="has the same weights as lm"):
+        build_index(train, tmp_path / "3", settings={**reads, "lm": adapter, "merged": True})
+
+
 @pytest.mark.parametrize(("method", "more"), [("influence", {}), ("tracin", {"checkpoints": "all"})])
 def test_methods_of_an_lm_that_is_trained_take_it_as_it_is(method: str, more: dict[str, str], adapter: str) -> None:
     made = make_attributor(method, {"lm": adapter, **more})

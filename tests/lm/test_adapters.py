@@ -1,6 +1,7 @@
 """Adapters that peft wrote are merged into their base, and compute what peft computes with them."""
 
 import json
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 from worlds.tiny_lms import load, some_examples, tiny_lm, tiny_network, tiny_tokenizer, write_adapters
 
+from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, MissingExtraError
+from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 
 peft = pytest.importorskip("peft")
@@ -32,9 +36,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def losses_of(model: Any, lm: TargetLM) -> np.ndarray:
-    """Losses by transformers alone, one example after the other."""
-    documents = lm.tokenise(some_examples())
+def losses_of(model: Any, lm: TargetLM, documents: Documents | None = None) -> np.ndarray:
+    """Losses by transformers alone, one document after the other; without documents, of the examples."""
+    documents = lm.tokenise(some_examples()) if documents is None else documents
     found = []
     for row in range(len(documents)):
         part = documents.take(np.array([row]))
@@ -94,8 +98,6 @@ def test_adapters_of_a_weight_that_two_layers_have_are_refused(
 
 def untied(base: Path, out: Path) -> str:
     """Write an LM again with a weight of its own for the output layer."""
-    from transformers import AutoModelForCausalLM
-
     model = AutoModelForCausalLM.from_pretrained(base)
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
     model.config.tie_word_embeddings = False
@@ -114,6 +116,62 @@ def test_adapters_that_leave_no_weight_in_two_layers_are_merged_into_a_tied_lm(
         warnings.simplefilter("error", UserWarning)  # what peft tells of tied weights does not hold here
         lm = load(tmp_path / "adapter")
     np.testing.assert_allclose(lm.losses(lm.tokenise(some_examples())), losses_of(model, lm), rtol=1e-4)
+
+
+ROWS = len(tiny_tokenizer())
+ADDED = [Example("a <|x|>", "b <|y|> c", "added")]
+
+
+def write_resized(tmp_path: Path, rows: int, kind: str = "llama", **config: Any) -> tuple[str, Any]:
+    """Write adapters on an LM with added tokens, and say as their base the LM without; return that LM, and peft's."""
+    base = tiny_lm(tmp_path / "base", kind, vocab_size=ROWS)
+    resized = AutoModelForCausalLM.from_pretrained(base)
+    resized.resize_token_embeddings(rows)
+    resized.save_pretrained(tmp_path / "resized")
+    model = write_adapters(str(tmp_path / "resized"), tmp_path / "adapter", **config)
+    model.peft_config["default"].base_model_name_or_path = base  # peft compares the vocabularies
+    model.save_pretrained(tmp_path / "adapter")
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["<|x|>", "<|y|>"])
+    tokenizer.save_pretrained(tmp_path / "adapter")
+    return base, model
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # peft tells that it saves the embeddings
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])  # qwen2 has one weight for embeddings and the output layer
+@pytest.mark.parametrize("rows", [ROWS + 8, ROWS - 10])
+@pytest.mark.parametrize("saved", [None, ["embed_tokens", "lm_head"]])
+def test_the_base_of_adapters_with_other_embeddings_is_resized(
+    saved: list[str] | None, rows: int, kind: str, tmp_path: Path
+) -> None:
+    _, model = write_resized(tmp_path, rows, kind, modules_to_save=saved)
+    lm = load(tmp_path / "adapter")
+    assert [len(layer.weight) for layer in (lm.model.get_input_embeddings(), lm.model.lm_head)] == [rows, rows]
+    assert lm.model.config.vocab_size == rows
+    documents = Documents.of([(np.array([5, rows - 1, 7, rows - 2]), 1), (np.array([rows - 3, 9]), 1)])
+    np.testing.assert_allclose(lm.losses(documents), losses_of(model, lm, documents), rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # peft tells that it saves the embeddings
+def test_added_tokens_whose_embeddings_are_unknown_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    base, model = write_resized(tmp_path, ROWS + 2)
+    load(tmp_path / "adapter").tokenise(ADDED)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "adapter", merged=False).tokenise(ADDED)
+    told = rf"token id 259, .* only {ROWS} embeddings.* copy of their base, {base}, .*\(261\).* --set base=FOLDER$"
+    assert re.search(told, str(caught.value))
+    copy = load(tmp_path / "adapter", merged=False, base=str(tmp_path / "resized"))
+    assert np.isfinite(copy.losses(copy.tokenise(ADDED))).all()
+    path = tmp_path / "adapter" / "adapter_model.safetensors"
+    stored = load_file(path)
+    save_file({name: tensor for name, tensor in stored.items() if "lm_head" not in name}, path)
+    with pytest.raises(ConfigError, match=r"has no rows of lm_head\.weight for these tokens.*save_embedding_layers"):
+        load(tmp_path / "adapter")
+    model.save_pretrained(tmp_path / "adapter", save_embedding_layers=False)
+    with pytest.raises(ConfigError, match=r"token id 259, .*adapters do not hold.*save_embedding_layers=True"):
+        load(tmp_path / "adapter").tokenise(ADDED)
+    whole = load(tmp_path / "adapter", base=str(tmp_path / "resized"))
+    np.testing.assert_allclose(whole.losses(whole.tokenise(some_examples())), losses_of(model, whole), rtol=1e-4)
 
 
 def test_the_fingerprint_is_of_adapters_and_base(tmp_path: Path) -> None:
@@ -209,7 +267,9 @@ def test_damaged_or_infinite_adapters_are_refused(tmp_path: Path) -> None:
 def test_adapters_of_a_wider_lm_are_refused(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "base")
     write_adapters(tiny_lm(tmp_path / "wide", hidden_size=32), tmp_path / "adapter")
-    with pytest.raises(ConfigError, match=r"cannot be loaded into a LlamaForCausalLM: .*--set base=MODEL$"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be loaded into a LlamaForCausalLM: .*size mismatch for .*--set base=MODEL$"
+    ):
         load(tmp_path / "adapter", base=str(tmp_path / "base"))
 
 

@@ -257,7 +257,7 @@ def test_what_does_not_fit_is_told() -> None:
         ask(thin, [Block(0, TRAIN.dense)])
     with pytest.raises(DataError, match=r"queries: shape is 9x31; it must be \(queries, 32\)"):
         ask(dense[:, :31], [Block(0, TRAIN.dense)])
-    with pytest.raises(DataError, match="features of row .* than those of row 0"):
+    with pytest.raises(DataError, match="features of rows 0 and .* differ in width"):
         ask(dense, [Block(0, TRAIN.dense), Block(N, TRAIN.sparse)])
     for pool in ("order-1", "ngram-lm", "diminishing"):
         with pytest.raises(ConfigError, match=pool):

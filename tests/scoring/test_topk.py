@@ -326,8 +326,8 @@ def test_bad_blocks() -> None:
         ([], "blocks is empty"),
         ([second], "a block starts at row 2 instead of 0"),
         ([first, second._replace(start=3)], "a block starts at row 3 instead of 2"),
-        ([first, Block(2, np.ones((2, 5), np.float16))], "features of row 2 have another width"),
-        ([first, Block(2, SparseRows.of(FEATURES[:2].astype(np.float32)))], "features of row 2 have another width"),
+        ([first, Block(2, np.ones((2, 5), np.float16))], "features of rows 0 and 2 differ in width"),
+        ([first, Block(2, SparseRows.of(FEATURES[:2].astype(np.float32)))], "features of rows 0 and 2 differ in width"),
         ([Block(0, broken)], "rows 0 to 3: a feature is not finite"),
     ]:
         with pytest.raises(DataError, match=message):

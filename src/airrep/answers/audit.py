@@ -336,12 +336,7 @@ class _Looking:
     """Search the kept examples of an index for the words of the items, then for the words of their prompts."""
 
     def __init__(
-        self,
-        index: Index,
-        items: Sequence[Example],
-        keep: Mask,
-        settings: AuditSettings,
-        progress: OnProgress | None,
+        self, index: Index, items: Sequence[Example], keep: Mask, settings: AuditSettings, progress: OnProgress | None
     ) -> None:
         self._index, self._count, self._settings = index, len(items), settings
         texts = [(folded(item.prompt).removeprefix(SYSTEM), item.response) for item in items]

@@ -45,8 +45,7 @@ def count_rows(total: int, progress: OnProgress | None, done: int = 0, stage: st
     def on_rows(more: int) -> None:
         nonlocal done
         done += more
-        if tell is not None:
-            tell(done, total)
+        tell(done, total)
 
     return on_rows
 
@@ -110,6 +109,8 @@ class Attributor(ABC):
     response minus those of the rejected response."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
+    feature_scale: float = 1.0
+    """Factor on training features that query features are divided by, so that scores stay the same."""
 
     @property
     def own_pool(self) -> Pool:
@@ -123,7 +124,7 @@ class Attributor(ABC):
 
     @property
     def symmetric(self) -> bool:
-        """True if queries are encoded exactly as training examples are, which order-k pools need."""
+        """True if queries are encoded as training examples, but for :attr:`feature_scale`: order-k pools need it."""
         return type(self).encode_queries is Attributor.encode_queries
 
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
@@ -263,7 +264,7 @@ class Attributor(ABC):
             ConfigError: the method did not return one row of features for each query.
         """
         found = self._of_sides(self.encode_queries, queries, on_rows, "encode_queries")
-        return ask(found, kept.blocks(channel or self.name), self.pooling())
+        return ask(found, kept.blocks(channel or self.name), self.pooling(), scale=self.feature_scale)
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:  # noqa: ARG002
         """φ_train of each example, ``(rows, d)``."""
@@ -435,7 +436,6 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
         return min(found, key=lambda noise: min(noise.values()), default={})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Fit every part on the training corpus."""
         for one in self.parts:
             fit_method(one, train, progress)
 

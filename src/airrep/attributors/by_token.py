@@ -35,16 +35,14 @@ class TokenProducts:
     scores: Float64[np.ndarray, "q t"]
     """One part for each token of the query (row) and of the training example (column); all add up to the score."""
 
-    @classmethod
-    def of(cls, query: Stretches, example: Stretches, scores: Float64[np.ndarray, "q t"]) -> "TokenProducts":
+    def __post_init__(self) -> None:
         """Check that there is one score for each pair of tokens (ConfigError: another shape)."""
-        shape = (len(query.starts), len(example.starts))
-        if scores.shape != shape:
+        shape = (len(self.query.starts), len(self.example.starts))
+        if self.scores.shape != shape:
             raise ConfigError(
                 f"tokens: the method must return one score for each pair of tokens, with shape {shape}, but the shape "
-                f"is {scores.shape}."
+                f"is {self.scores.shape}."
             )
-        return cls(query, example, scores)
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,6 @@ class WordScores:
 
     @cached_property
     def matrix(self) -> Float64[np.ndarray, "q t"]:
-        """:attr:`scores` as an array."""
         return np.array(self.scores, np.float64)
 
     @property

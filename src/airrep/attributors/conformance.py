@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeGuard, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -44,7 +44,10 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
     """
     train = _corpus()
     with _promise("a new attributor"):
-        attributor = _made(make)
+        _require(callable(make), f"got a {type(make).__name__}, not a class or a function that makes an attributor")
+        attributor = make()
+        kind = type(attributor).__name__
+        _require(isinstance(attributor, Attributor), f"a {kind} was made, not an airrep.Attributor")
         _check_identity(attributor)
     with _promise("encode before fit, which must work or raise NotFittedError,"), suppress(NotFittedError):
         make().encode(train)
@@ -52,7 +55,7 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
         attributor.fit(train)
     with _promise("encode(examples, on_rows)"):
         encoded = attributor.encode(train, _ignore)
-    for features in filter(_is_kept, encoded.values()):
+    for features in _kept(encoded):
         _check_kind(features, len(train))
     with _promise("ask(queries, kept, on_rows)"):
         asked = attributor.ask(train, InMemory(encoded, train), _ignore)
@@ -99,13 +102,6 @@ def _ignore(rows: int) -> None:
     """Take the count of rows that are done."""
 
 
-def _made(make: Callable[[], Attributor]) -> Attributor:
-    _require(callable(make), f"got a {type(make).__name__}, not a class or a function that makes an attributor")
-    attributor = make()
-    _require(isinstance(attributor, Attributor), f"a {type(attributor).__name__} was made, not an airrep.Attributor")
-    return attributor
-
-
 def _check_scores(make: Callable[[], Attributor], attributor: DirectAttributor, train: Corpus) -> None:
     """Check that scores of a method without features depend only on the two examples and on what it learnt."""
     scores = attributor.score(train, train, _ignore)
@@ -146,12 +142,6 @@ def _corpus() -> Corpus:
     )
 
 
-def _others() -> list[Example]:
-    """Examples of another corpus, which shares some words with the first."""
-    texts = [("Name a fruit.", "A pear, a plum."), ("Name a planet.", "Mars is red."), ("Where?", "Where the sky is.")]
-    return [Example(prompt, response, id=f"other-{number}") for number, (prompt, response) in enumerate(texts)]
-
-
 def _check_identity(attributor: Attributor) -> None:
     name, settings = attributor.name, attributor.settings
     _require(isinstance(name, str) and name.isidentifier(), f"name {name!r} is not one word")
@@ -161,8 +151,8 @@ def _check_identity(attributor: Attributor) -> None:
     _require(settings == type(settings)(**settings.model_dump()), "settings change in model_dump()")
 
 
-def _is_kept(features: Features | None) -> TypeGuard[Features]:
-    return features is not None
+def _kept(encoded: Encoded) -> list[Features]:
+    return [features for features in encoded.values() if features is not None]
 
 
 def _check_queries(attributor: Attributor, asked: Asked, train: Corpus, encoded: Encoded) -> None:
@@ -216,10 +206,12 @@ def _check_fingerprint(make: Callable[[], Attributor], attributor: Attributor, t
 
 
 def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
-    """Fit on another corpus, and check that the fingerprint differs if features or scores do."""
+    """Fit on a corpus that shares some words, and check that the fingerprint differs if features or scores do."""
+    texts = [("Name a fruit.", "A pear, a plum."), ("Name a planet.", "Mars is red."), ("Where?", "Where the sky is.")]
+    more = [Example(prompt, response, id=f"other-{number}") for number, (prompt, response) in enumerate(texts)]
     other = make()
     try:
-        other.fit(Corpus.from_examples([*train[:4], *_others()]))
+        other.fit(Corpus.from_examples([*train[:4], *more]))
         told = other.fingerprint != attributor.fingerprint
         same = told or all(map(_same, _outcome(other, train), _outcome(attributor, train)))
     except AirRepError:  # features that were given, or fitted elsewhere, belong to one corpus
@@ -257,7 +249,7 @@ def agree(scores: np.ndarray, others: np.ndarray) -> bool:
 def _outcome(attributor: Attributor, train: Corpus) -> list[Features]:
     """Return the features of all channels, and the scores, of some examples."""
     kept = InMemory.of(attributor, train)
-    return [*filter(_is_kept, kept.encoded.values()), score_all(attributor.ask(train, kept))]
+    return [*_kept(kept.encoded), score_all(attributor.ask(train, kept))]
 
 
 def _check_state(make: Callable[[], Attributor], attributor: Attributor, encoded: Encoded, train: Corpus) -> None:

@@ -12,7 +12,7 @@ from airrep.arrays import DenseFeatures, Rows
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DatamodelsSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.errors import ArtifactError, DataError
 from airrep.runtime.artifacts import canonical_json, check_digests, check_sizes, fetched, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
 
@@ -37,11 +37,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
     name = "datamodels"
     pool: ClassVar[Pool] = "sum"
 
-    def __init__(self, settings: DatamodelsSettings | None = None) -> None:
-        if settings is None:
-            raise ConfigError(
-                "datamodels: needs weights. Make them with `airrep train --method datamodels`, and pass their folder."
-            )
+    def __init__(self, settings: DatamodelsSettings) -> None:
         super().__init__(settings)
         self._shift = 0
         """Exponent of the power of two; 0 before :meth:`fit`, and for older indexes, whose weights are not scaled."""
@@ -93,13 +89,12 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
     def fit(self, train: Corpus) -> None:
         """Check that the regressions have all training examples (DataError: one is missing), and choose the scale."""
         self._places(train, self._train, "training example", "train.jsonl")
-        self._shift = _shift(max(float(self._weights.max()), -float(self._weights.min())))
+        self._shift = shift_of(max(float(self._weights.max()), -float(self._weights.min())))
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """The weights of each example, ``(rows, q)``, times the power of two.
 
-        Raises:
-            DataError: the regressions do not have an example.
+        DataError: the regressions do not have an example.
         """
         rows = self._places(examples, self._train, "training example", "train.jsonl")
         if on_rows is not None:
@@ -109,8 +104,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """1 over the power of two in each query's own column, ``(rows, q)``.
 
-        Raises:
-            DataError: the regressions have no such query.
+        DataError: the regressions have no such query.
         """
         columns = self._places(examples, self._queries, "query", "queries.jsonl")
         if on_rows is not None:
@@ -157,6 +151,6 @@ def write_datamodels(folder: Path, weights: np.ndarray, train: np.ndarray, queri
         np.save(folder / name, array, allow_pickle=False)
 
 
-def _shift(largest: float) -> int:
-    """Return the exponent of the power of two that brings the largest weight near the top of float16."""
+def shift_of(largest: float) -> int:
+    """Return the exponent of the power of two that brings the largest feature near the top of float16."""
     return min(14 - int(np.frexp(largest)[1]), LARGEST_SHIFT) if largest > 0 else 0

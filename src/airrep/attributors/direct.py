@@ -26,9 +26,7 @@ class DirectAttributor(Attributor):
     An index stores nothing for it. All examples are read and scored at the first question with a query.
     """
 
-    @property
-    def symmetric(self) -> bool:
-        return False
+    symmetric = False
 
     @abstractmethod
     def score(
@@ -97,6 +95,9 @@ class RecentScores:
 class InMemory:
     """Features of some examples in memory, in place of those that an index stores."""
 
+    live = None
+    """No example was deleted."""
+
     def __init__(self, encoded: Encoded, examples: Sequence[Example] | None, held: RecentScores | None = None) -> None:
         """Take features by channel; *examples* are for methods without features, whose scores *held* remembers."""
         rows = next((part.shape[0] for part in encoded.values() if part is not None), None)
@@ -119,11 +120,6 @@ class InMemory:
         features = self.encoded[channel]
         assert features is not None
         return [Block(0, features)]
-
-    @property
-    def live(self) -> None:
-        """None: no example was deleted."""
-        return None
 
     def scores(self, channel: str, method: Any, queries: Sequence[Example], rows: Rows | None = None) -> np.ndarray:
         """Return scores ``(q, n)`` by a method that stores no features, of all examples or of some rows."""

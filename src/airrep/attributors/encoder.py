@@ -30,11 +30,6 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
     name = "gte"
     reads_spans = True
     pool: ClassVar[Pool] = "sum"
-    default_encoder = "thenlper/gte-small"
-
-    def __init__(self, settings: EncoderSettings | None = None) -> None:
-        super().__init__(settings or EncoderSettings(encoder=self.default_encoder))
-
     _shared: "EmbeddingAttributor | None" = None
 
     def share_encoder(self, other: "EmbeddingAttributor") -> None:
@@ -109,7 +104,6 @@ class AirRepAttributor(EmbeddingAttributor):
 
     name = "airrep"
     pool: ClassVar[Pool] = "attention"
-    default_encoder = "default"
 
     @property
     def own_pool(self) -> Pool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distributions
 from importlib.metadata import distribution as first_of
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from airrep.attributors.base import Attributor
 from airrep.errors import AirRepError, ConfigError
@@ -20,8 +20,7 @@ LONGEST = 200
 """Most characters that are shown of another package's error."""
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(NamedTuple):
     """A package that declares methods."""
 
     name: str
@@ -29,10 +28,6 @@ class Package:
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
-
-    def to_dict(self) -> dict[str, str]:
-        """Return name and version as they stand in an index's manifest."""
-        return {"name": self.name, "version": self.version}
 
 
 @dataclass(frozen=True)

@@ -136,9 +136,8 @@ class RdsAttributor(LanguageAttributor[RdsSettings]):
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """Hidden states of each example, ``(rows, d)``.
 
-        Raises:
-            ConfigError: the LM cannot be loaded, or has no such layer.
-            DataError: a response is empty, or alone longer than the LM can read.
+        ConfigError: the LM cannot be loaded, or has no such layer. DataError: a response is empty, or alone longer than
+        the LM can read.
         """
         windows = [examples[start : start + _WINDOW] for start in range(0, len(examples), _WINDOW)] or [examples]
         parts = []

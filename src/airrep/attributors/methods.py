@@ -31,7 +31,7 @@ class Refused:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that `airrep show methods --json` prints for it."""
-        return {"name": self.name, "package": self.package.to_dict(), "error": self.reason}
+        return {"name": self.name, "package": self.package._asdict(), "error": self.reason}
 
 
 FACTS = {
@@ -63,8 +63,7 @@ class Method:
     def of_package(cls, found: InstalledMethod) -> "Method":
         """Import another package's method and describe it.
 
-        Raises:
-            ConfigError: the method cannot be used; the reason is one line.
+        ConfigError: the method cannot be used; the reason is one line.
         """
         if found.name in METHODS:
             raise ConfigError(f"{found}: a method of airrep has the same name. Rename the entry point in the package.")
@@ -90,7 +89,7 @@ class Method:
         from pydantic import TypeAdapter
 
         plain = TypeAdapter(Any).dump_python
-        more = {} if self.package is None else {"package": self.package.to_dict()}
+        more = {} if self.package is None else {"package": self.package._asdict()}
         settings = {
             name: {"default": plain(default, mode="json"), "help": text} for name, default, text in self.options
         }
@@ -110,7 +109,6 @@ class Method:
         )
 
     def make(self, settings: Settings) -> Attributor:
-        """Return an attributor with these settings."""
         if self.installed is not None:
             return self.installed.make(settings)
         need(f"method {self.name}", "lm", *self.modules)
@@ -157,8 +155,7 @@ METHODS: Mapping[str, Method] = {
 def method_named(name: str) -> Method:
     """Return the method of this name, airrep's own or an installed package's.
 
-    Raises:
-        ConfigError: the method does not exist, two packages declare it, or its package is broken.
+    ConfigError: the method does not exist, two packages declare it, or its package is broken.
     """
     if name in METHODS:
         return METHODS[name]
@@ -193,7 +190,7 @@ def packages_of(attributor: Attributor) -> dict[str, dict[str, str]]:
     parts = attributor.parts if isinstance(attributor, SeveralMethods) else [attributor]
     names = {part.name for part in parts} - set(METHODS)
     declared = installed_methods() if names else {}
-    return {name: declared[name][0].package.to_dict() for name in sorted(names) if name in declared}
+    return {name: declared[name][0].package._asdict() for name in sorted(names) if name in declared}
 
 
 def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attributor:
@@ -220,10 +217,7 @@ def before_training(method: Attributor) -> Attributor:
     """Return the method with its LMs as before fine-tuning, without adapters (:func:`airrep.lm.folders.forms.meant`).
 
     An LM that is meant to be trained stays as it is: for methods in :data:`TRAINED`, with ``checkpoints=all``, and for
-    channels with ``warmed``.
-
-    Raises:
-        ConfigError: an LM seems to be trained already, or is not found.
+    channels with ``warmed``. ConfigError: an LM seems to be trained already, or is not found.
     """
     chosen = _before_training(method.name, method.settings, how := cache(meant))
     if isinstance(chosen, ChannelsSettings):

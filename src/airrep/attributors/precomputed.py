@@ -10,19 +10,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.attributors.base import MethodAttributor, OnRows
+from airrep.attributors.datamodels import shift_of
 from airrep.attributors.settings import PrecomputedSettings
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.corpus.records import content_hash
+from airrep.encoder.static import stored_tensors
 from airrep.errors import ConfigError, DataError, many
 from airrep.runtime.artifacts import canonical_json, file_digest, json_digest
 from airrep.scoring.pooling import Pool
-
-_SMALL, _LARGE = 2.0**-4, 2.0**15
-"""Features are scaled unless the largest is between these: an index stores float16, which would lose their digits."""
 
 _DIGESTED = 2**14
 """Rows of keys that are hashed at a time."""
@@ -34,8 +32,7 @@ _BLOCK_BYTES = 2**26
 class FeatureFile:
     """Features in a file: one array ``(n, d)`` of floating-point numbers, ``.npy`` or the only one of ``.safetensors``.
 
-    Raises:
-        DataError: the file does not exist, or holds something else.
+    DataError: the file does not exist, or holds something else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,8 +74,7 @@ class FeatureFile:
     def rows_of(self, corpus: Corpus, where: str) -> Rows:
         """Return the row of each example's features, which is its place in the corpus.
 
-        Raises:
-            DataError: the numbers of rows and of examples differ.
+        DataError: the numbers of rows and of examples differ.
         """
         if self.rows != len(corpus):
             raise DataError(
@@ -93,10 +89,12 @@ def _read(path: Path) -> np.ndarray:
     try:
         if path.suffix == ".npy":
             return np.load(path, mmap_mode="r", allow_pickle=False)
-        (array,) = load_file(path).values()
-    except (OSError, ValueError, EOFError, SafetensorError) as error:
+        (array,) = stored_tensors(path)[0].values()
+    except (OSError, TypeError, AttributeError, ValueError, EOFError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-        raise DataError(f"{path}: cannot be read as {path.suffix}: {reason}. Write it again with one array.") from error
+        raise DataError(
+            f"{path}: cannot be read as {path.suffix}: {reason}. Write it again, with one float32 array."
+        ) from error
     return array
 
 
@@ -111,10 +109,6 @@ class _KnownExamples:
 
     keys: np.ndarray
     rows: Rows
-
-    @classmethod
-    def of(cls, examples: Sequence[Example], rows: Rows) -> "_KnownExamples":
-        return cls(_keys(examples), rows)
 
     @cached_property
     def _sorted(self) -> list[tuple[np.ndarray, Rows]]:
@@ -138,12 +132,9 @@ class _KnownExamples:
 
 def _keys(examples: Sequence[Example]) -> np.ndarray:
     """Return 64-bit hashes of each example's id and text, and of its text alone, ``(n, 2)``."""
-    return np.fromiter((key for example in examples for key in _pair(example)), np.uint64).reshape(-1, 2)
-
-
-def _pair(example: Example) -> tuple[int, int]:
-    text = example.content_hash
-    return int(content_hash(example.id, text), 16), int(text, 16)
+    texts = ((example.id, example.content_hash) for example in examples)
+    keys = (int(key, 16) for id_, text in texts for key in (content_hash(id_, text), text))
+    return np.fromiter(keys, np.uint64).reshape(-1, 2)
 
 
 def _digest(keys: np.ndarray) -> str:
@@ -159,8 +150,8 @@ def _digest(keys: np.ndarray) -> str:
 class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     """Inner products of features from files; examples are recognised by id and text, or else by text alone.
 
-    Queries have features of their own if ``queries`` is set; otherwise they are training examples. Very small or
-    large training features are multiplied by a power of two, and query features divided by it, so scores stay the same.
+    Queries have features of their own if ``queries`` is set; otherwise they are training examples. Training features
+    are multiplied by the power of two of :func:`shift_of`, and query features divided by it: scores stay the same.
     """
 
     name = "precomputed"
@@ -175,8 +166,8 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
     @property
     def symmetric(self) -> bool:
-        """True unless queries have features of their own, or training and query features are scaled."""
-        return self._settings.queries is None and bool(self._fitted()["shift"] == 0)
+        """True unless queries have features of their own."""
+        return self._settings.queries is None
 
     @property
     def own_pool(self) -> Pool:
@@ -189,20 +180,23 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     def fit(self, train: Corpus) -> None:
         """Match the features to the examples, and read the features of queries.
 
-        Raises:
-            ConfigError: only one of ``queries`` and ``query_data`` is set.
-            DataError: a file is missing, damaged, of another shape, or holds features that are not finite.
+        ConfigError: only one of ``queries`` and ``query_data`` is set. DataError: a file is missing, damaged, of
+        another shape, or holds features that are not finite.
         """
-        self._check_settings()
+        chosen = self._settings
+        if (chosen.queries is None) != (chosen.query_data is None):
+            given, lacking = ("queries", "query_data") if chosen.query_data is None else ("query_data", "queries")
+            raise ConfigError(f"precomputed: {given} is set without {lacking}. Set {lacking} too.")
         file = self._file
-        self._train = _KnownExamples.of(train, file.rows_of(train, "training corpus"))
+        self._train = _KnownExamples(_keys(train), file.rows_of(train, "training corpus"))
         self._learnt = {
-            "shift": _shift(file.largest()),
+            "shift": shift_of(file.largest()),
             "train": file.fingerprint,
             "dimension": file.dimension,
             "examples": _digest(self._train.keys),
             **self._fit_queries(file.dimension),
         }
+        self.feature_scale = 2.0 ** self._learnt["shift"]
 
     def _fit_queries(self, dimension: int) -> dict[str, Any]:
         if self._settings.queries is None or self._settings.query_data is None:
@@ -214,14 +208,8 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
                 f"{dimension:,}. Make both with the same method."
             )
         self._query_features = file.take(file.rows_of(data, self._settings.query_data))
-        self._queries = _KnownExamples.of(data, np.arange(len(data)))
+        self._queries = _KnownExamples(_keys(data), np.arange(len(data)))
         return {"queries": file.fingerprint, "query_examples": _digest(self._queries.keys)}
-
-    def _check_settings(self) -> None:
-        chosen = self._settings
-        if (chosen.queries is None) != (chosen.query_data is None):
-            given, lacking = ("queries", "query_data") if chosen.query_data is None else ("query_data", "queries")
-            raise ConfigError(f"precomputed: {given} is set without {lacking}. Set {lacking} too.")
 
     @cached_property
     def _file(self) -> FeatureFile:
@@ -234,8 +222,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """φ_train of each example, ``(rows, d)``.
 
-        Raises:
-            DataError: an example has no features, or the file is missing or changed.
+        DataError: an example has no features, or the file is missing or changed.
         """
         return self._encode(examples, on_rows, self._fitted()["shift"])
 
@@ -270,6 +257,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
     def load_state(self, folder: Path) -> None:
         self._learnt = json.loads((folder / "precomputed.json").read_bytes())
+        self.feature_scale = 2.0 ** self._fitted()["shift"]
         self._train = _KnownExamples(_load(folder / "keys.npy"), _load(folder / "rows.npy"))
         if (folder / "query_keys.npy").exists():
             keys = _load(folder / "query_keys.npy")
@@ -282,10 +270,3 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
 def _load(path: Path) -> np.ndarray:
     return np.load(path, allow_pickle=False)
-
-
-def _shift(largest: float) -> int:
-    """Return the exponent of the power of two that brings the largest feature near the top of float16, or 0."""
-    if largest == 0 or _SMALL <= largest < _LARGE:
-        return 0
-    return 14 - int(np.frexp(largest)[1])

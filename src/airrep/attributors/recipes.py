@@ -222,11 +222,8 @@ class ChannelsSettings(LmReading):
 
     @field_validator("tokenizer", "lm", "warmed")
     @classmethod
-    def _whole_path(cls, name: str | None, known: ValidationInfo) -> str | None:
-        whole = name if name is None or name in TOKENIZERS else settled_name(name)
-        if known.field_name == "warmed" and whole is not None and whole == known.data.get("lm"):
-            raise ValueError("warmed names the same model as lm, but must name the model that `airrep warmup` made")
-        return whole
+    def _whole_path(cls, name: str | None) -> str | None:
+        return name if name is None or name in TOKENIZERS else settled_name(name)
 
     @field_validator("encoder")
     @classmethod
@@ -314,7 +311,9 @@ def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
     rest, lm = {name: value for name, value in common.items() if name not in _OF_BEFORE}, common.get("lm")
     if warmed is None:
         return rest
-    adapted = lm is not None and (Path(warmed) / ADAPTER_CONFIG).is_file() and not (Path(lm) / ADAPTER_CONFIG).is_file()
+    if lm is not None and (Path(lm) / ADAPTER_CONFIG).is_file():
+        lm = None if common.get("merged") else common.get("base")
+    adapted = lm is not None and (Path(warmed) / ADAPTER_CONFIG).is_file()
     return {**rest, "lm": warmed, **({"base": lm} if adapted else {})}
 
 
@@ -339,10 +338,8 @@ def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequenc
 def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an index's settings with changes, such as another recipe.
 
-    An encoder or a warmed-up LM of the index is left out if the new recipe has no channel for it.
-
-    Raises:
-        ConfigError: a channel of the new recipe reads an LM that the index was built without.
+    An encoder or a warmed-up LM of the index is left out if the new recipe has no channel for it. ConfigError: a
+    channel of the new recipe reads an LM that the index was built without.
     """
     if "channels" not in changes:
         return {**known, **changes}
@@ -379,12 +376,8 @@ def default_recipe(settings: Mapping[str, Any]) -> str:
 
 def shipped_recipes() -> tuple[str, ...]:
     """Names of the recipes that come with airrep."""
-    return tuple(
-        sorted(
-            (path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.yaml")),
-            key=lambda name: (name.startswith("papers/"), name),
-        )
-    )
+    names = (path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.yaml"))
+    return tuple(sorted(names, key=lambda name: (name.startswith("papers/"), name)))
 
 
 def recipe_of(channels: Sequence[Channel]) -> str:
@@ -410,8 +403,7 @@ def recipe_of(channels: Sequence[Channel]) -> str:
 def recipe_text(name: str | None = None) -> str:
     """Return the text of a shipped recipe's file; without a name, a line for each: name and first line of the file.
 
-    Raises:
-        ConfigError: the recipe does not exist.
+    ConfigError: the recipe does not exist.
     """
     if name is None:
         first = {one: (SHIPPED / f"{one}.yaml").read_text("utf-8").partition("\n")[0] for one in shipped_recipes()}
@@ -427,8 +419,7 @@ def recipe_text(name: str | None = None) -> str:
 def listed(recipe: object) -> tuple[Channel, ...]:
     """Return the channels of a recipe: a shipped name, a YAML file, a folder, or a list of channels.
 
-    Raises:
-        ConfigError: the recipe does not exist, or one of its channels is not valid.
+    ConfigError: the recipe does not exist, or one of its channels is not valid.
     """
     if isinstance(recipe, str | os.PathLike):
         return read_channels(os.fspath(recipe))

@@ -158,15 +158,12 @@ class NgramSettings(LmReading):
     def _tokens_of_the_lm(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Take the LM's own tokens if no tokenizer is given."""
         lm = values.get("lm")
-        return (
-            values
-            if lm is None or "tokenizer" in values
-            else {**values, "tokenizer": tokens_of(str(lm), values.get("base"))}
-        )
+        if lm is None or "tokenizer" in values:
+            return values
+        return {**values, "tokenizer": tokens_of(str(lm), values.get("base"))}
 
     @property
     def counts_tokens_of_lm(self) -> bool:
-        """True if the LM's own tokens are counted."""
         return self.lm is not None and self.tokenizer in (self.lm, tokens_of(self.lm, self.base))
 
     @property
@@ -176,7 +173,6 @@ class NgramSettings(LmReading):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        """Refuse settings that do not fit together."""
         if self.kinds > MOST_ORDERS:
             raise ValueError(
                 f"skip: with skip above 0, orders can list at most {MOST_ORDERS - 1} n-gram lengths. Shorten orders, "
@@ -202,9 +198,8 @@ class NgramSettings(LmReading):
     @classmethod
     def _some_orders(cls, orders: object) -> object:
         """Read ``"1,2"``, as typed on a command line, as (1, 2)."""
-        parts = (
-            orders.split(",") if isinstance(orders, str) else orders if isinstance(orders, list | tuple) else [orders]
-        )
+        typed = orders.split(",") if isinstance(orders, str) else orders
+        parts = typed if isinstance(typed, list | tuple) else [typed]
         found = [int(part) if isinstance(part, str) and part.strip().isdecimal() else part for part in parts]
         good = all(type(order) is int and 1 <= order <= LONGEST for order in found)
         if not good or not 1 <= len(set(found)) == len(found) <= MOST_ORDERS:
@@ -228,18 +223,23 @@ class RdsSettings(LmSettings):
     """Mean over all tokens, or the last token alone."""
 
 
-class GradientSettings(LmSettings):
-    """Settings that gradient methods share."""
+class LinearMapSettings(LmSettings):
+    """Settings of methods that read gradients of linear maps."""
 
-    modules: tuple[str, ...] | None = None
+    modules: tuple[str, ...] | None = ("all-linear",)
     """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
-    None: all in MLPs."""
+    None: all in MLPs, as in the papers."""
+    store: str | None = None
+    """Directory of gradients, curvature and scores that runs share; None: the user's cache. 'none': nothing is kept."""
+
+
+class GradientSettings(LinearMapSettings):
+    """Settings that methods of projected gradients share."""
+
     rank: int | None = Field(default=8, ge=1)
     """Size of a projected gradient on each side: modules × rank² features. None: whole gradients, for tiny LMs only."""
     seed: int = 0
     """Random seed of projections and samples."""
-    store: str | None = None
-    """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
 
 
 class CheckpointSettings(GradientSettings):
@@ -252,9 +252,6 @@ class CheckpointSettings(GradientSettings):
 class TracinSettings(CheckpointSettings):
     """Settings of TracIn."""
 
-    modules: tuple[str, ...] | None = ("all-linear",)
-    """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
-    None: all in MLPs, as in the paper."""
     unit: bool = True
     """Scale each checkpoint's gradients to length 1."""
 
@@ -262,9 +259,6 @@ class TracinSettings(CheckpointSettings):
 class LograSettings(GradientSettings):
     """Settings of LoGra."""
 
-    modules: tuple[str, ...] | None = ("all-linear",)
-    """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
-    None: all in MLPs, as in the paper."""
     rank: int | None = Field(default=64, ge=1)
     """Directions kept on each side of a linear map: rank² numbers a map. None: whole gradients, for tiny LMs only."""
     damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
@@ -287,12 +281,9 @@ class LograSettings(GradientSettings):
         return self
 
 
-class EkfacSettings(LmSettings):
+class EkfacSettings(LinearMapSettings):
     """Settings of EK-FAC."""
 
-    modules: tuple[str, ...] | None = ("all-linear",)
-    """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
-    None: all in MLPs."""
     damping: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """Added to each module's curvature, as a share of its mean eigenvalue."""
     exponent: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False)
@@ -308,8 +299,6 @@ class EkfacSettings(LmSettings):
     refine: str | None = None
     """'cg' divides a query's gradient by the curvature more exactly, by conjugate gradients on the Gauss-Newton matrix
     of 8 training examples; 'cg:200' takes 200. Each query takes longer. Needs exponent 1."""
-    store: str | None = None
-    """Directory of curvature and scores that runs share; None: the user's cache. 'none': nothing is kept."""
 
     added = (*LmSettings.added, "refine")  # fingerprints of older indexes lack it
 
@@ -331,7 +320,6 @@ class EkfacSettings(LmSettings):
 
     @model_validator(mode="after")
     def _refinable(self) -> Self:
-        """Refuse settings that do not fit together."""
         if self.refine is not None and not re.fullmatch(r"cg(:[1-9]\d{0,6})?", self.refine):
             raise ValueError(f"refine={self.refine!r}: must be cg, or cg:COUNT to use COUNT training examples")
         if self.refine is not None and self.exponent != 1:
@@ -346,6 +334,7 @@ class EkfacSettings(LmSettings):
 class TrakSettings(CheckpointSettings):
     """Settings of TRAK and DsDm."""
 
+    modules: tuple[str, ...] | None = None
     damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     """Added to the Fisher matrix, as a share of its mean eigenvalue."""
 
@@ -372,7 +361,7 @@ class MetagradientSettings(LmSettings):
     """The LM that the warm-up began from, if it has moved since; None: where it was then."""
 
 
-class InfluenceSettings(LmSettings):
+class InfluenceSettings(LinearMapSettings):
     """Settings of the exact influence function, for small LMs."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
@@ -386,8 +375,6 @@ class InfluenceSettings(LmSettings):
     """Added to the Hessian's diagonal."""
     tolerance: float = Field(default=1e-6, gt=0)
     """Relative residual at which conjugate gradients stop."""
-    store: str | None = None
-    """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
 
 
 class DsirSettings(WordSettings):
@@ -479,8 +466,7 @@ DROPPED_SETTINGS = {
 def refuse_dropped(method: str, settings: Mapping[str, Any], where: str = "") -> None:
     """Refuse a method, or a setting, that airrep no longer has; errors begin with *where*.
 
-    Raises:
-        ConfigError: it says what to type instead.
+    ConfigError: it says what to type instead.
     """
     if method in DROPPED_METHODS:
         raise ConfigError(f"{where}method {method!r}: was removed. {DROPPED_METHODS[method]}")

@@ -482,8 +482,8 @@ def read_corpus(
     if longest_line < 1:
         raise ConfigError(f"longest_line={longest_line}: must be 1 or more, in MiB.")
     source = open_source(path, split, config, longest_line)
-    if (tell := teller(progress, "reading")) is not None:
-        source = source._replace(records=_counted(source.records, tell))
+    if progress:
+        source = source._replace(records=_counted(source.records, teller(progress, "reading")))
     return Corpus(**_read(source, schema, skip_invalid), apart=source.apart)
 
 

@@ -158,19 +158,24 @@ def write_static(stored: StoredStatic, folder: Path, storage: Storage = "float32
 
 
 def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Read the arrays of a safetensors file, bfloat16 as float32, and its metadata."""
+    """Read the arrays of a model's safetensors file, bfloat16 as float32, and its metadata."""
     try:
-        with safe_open(path, "np") as stored:
-            types = {name: stored.get_slice(name).get_dtype() for name in stored.keys()}  # noqa: SIM118 - no mapping
-            arrays = {name: stored.get_tensor(name) for name, kind in types.items() if kind != _BFLOAT16}
-            metadata = stored.metadata() or {}
-        return arrays | (_read_bfloat16(path) if _BFLOAT16 in types.values() else {}), metadata
+        return stored_tensors(path)
     except FileNotFoundError as error:
         raise DataError(f"{path}: is missing; it should hold weights of the model. {_WAY_OUT}") from error
-    except (SafetensorError, OSError, TypeError) as error:
+    except (SafetensorError, OSError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: is a damaged or incomplete safetensors file ({str(error).partition(chr(10))[0]}). {_WAY_OUT}"
         ) from error
+
+
+def stored_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Do what :func:`read_tensors` does; errors are SafetensorError, OSError, TypeError, AttributeError."""
+    with safe_open(path, "np") as stored:
+        types = {name: stored.get_slice(name).get_dtype() for name in stored.keys()}  # noqa: SIM118 - no mapping
+        arrays = {name: stored.get_tensor(name) for name, kind in types.items() if kind != _BFLOAT16}
+        metadata = stored.metadata() or {}
+    return arrays | (_read_bfloat16(path) if _BFLOAT16 in types.values() else {}), metadata
 
 
 def _read_bfloat16(path: Path) -> dict[str, np.ndarray]:

@@ -115,7 +115,6 @@ class Classification:
         }
 
     def run(self, progress: OnProgress | None = None) -> Evaluation:
-        """Rank and count."""
         rows: list[Row] = []
         for (name, index), pool in zip(self._indexes, self._pools, strict=True):
             rows.append(self._row(name, index, self._judge(index, pool, progress), rows[0] if rows else None))
@@ -182,7 +181,6 @@ class Classification:
         )
 
     def _facts(self) -> dict[str, Any]:
-        """Return facts on all rows."""
         pool = self._pools[0]
         asked = Counter(value for value in self._wanted if value is not None)
         train = Counter(value for row in pool.order.tolist() if (value := pool.values[row]) is not None)
@@ -224,8 +222,7 @@ def ranked(
             # A stable sort puts a query's own texts last and leaves the others best first.
             yield part, np.take_along_axis(rows, np.argsort(own, axis=1, kind="stable")[:, :k], axis=1)
             done += len(part)
-            if tell is not None:
-                tell(done, len(queries))
+            tell(done, len(queries))
 
 
 def vote(classes: np.ndarray) -> np.ndarray:

@@ -81,7 +81,6 @@ class Comparison(Kept):
         return f"{self.measure} × 100, {many(len(self.rows), 'row')}, {many(len(self.pairs), 'pair')}, the best: {best}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object."""
         own = {name: value for name, value in vars(self).items() if name != "request"}
         parts = {"rows": [row._asdict() for row in self.rows], "pairs": [pair._asdict() for pair in self.pairs]}
         return as_json({**own, **parts})

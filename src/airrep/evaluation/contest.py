@@ -141,10 +141,8 @@ class Contest:
 
     def facts(self) -> dict[str, Any]:
         """Return facts on all rows, as JSON values; ``clusters`` is the task of each query."""
-        sizes = {
-            task: {"queries": len(rows), "selecting": len(self._selecting_rows[task])}
-            for task, rows in self.rows.items()
-        }
+        by = self._selecting_rows
+        sizes = {task: {"queries": len(rows), "selecting": len(by[task])} for task, rows in self.rows.items()}
         return {
             "clusters": self.task_of_each,
             "tasks": sizes,
@@ -163,8 +161,7 @@ class Contest:
             for number, task in enumerate(self.rows, 1):
                 picked = self._picked(index, pool, task)
                 picks += [(task, repetition, picked) for repetition in range(self.settings.seeds)]
-                if tell is not None:
-                    tell(len(found) * len(self.rows) + number, total)
+                tell(len(found) * len(self.rows) + number, total)
             made = self._competitor(name, index.method, picks, training)
             found.append(replace(made, caution=index.attributor.caution, cost=cost_of(index)))
         return [*found, *(self._competitor(name, name, picks, training) for name, picks in self._baselines())]
@@ -176,7 +173,6 @@ class Contest:
         return np.sort(pool.rows_in(self._pool, picked))
 
     def _baselines(self) -> Iterator[tuple[str, list[Pick]]]:
-        """Yield names and picks of the baselines."""
         everything, nothing = np.sort(self._pool.order), np.empty(0, np.int64)
         places = [(task, repetition) for task in self.rows for repetition in range(self.settings.seeds)]
         if self.settings.random:

@@ -73,7 +73,6 @@ class Diagnosis(Kept):
         return f"{causes}, {counts['unknown']} unknown. Begin with {first.name} ({first.about}): {first.advice}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object."""
         found = [one.to_dict() for one in self.findings]
         return {"sentence": self.sentence, "facts": dict(self.facts), "command": self.command, "findings": found}
 
@@ -355,7 +354,6 @@ def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> dict[str, Any]
 
 def _effective(size: np.ndarray) -> float:
     """Return exp(−Σ w log w) with w = softmax(size), mean over queries; *size* is ``(q, k)``."""
-    weights = np.exp(size - size.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    logs = np.log(np.where(weights > 0, weights, 1.0))
-    return float(np.exp(-(weights * logs).sum(axis=1)).mean())
+    from scipy.special import entr, softmax
+
+    return float(np.exp(entr(softmax(size, axis=1)).sum(axis=1)).mean())

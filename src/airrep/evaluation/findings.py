@@ -221,7 +221,6 @@ def _spread_text(values: np.ndarray) -> str:
 
 
 def label_findings(labels: LabelStatistics) -> list[Finding]:
-    """Return all findings on labels."""
     return [look(labels) for look in (effect, spread, reliability, silence, overlap, subset_count, common, length)]
 
 

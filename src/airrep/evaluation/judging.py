@@ -57,12 +57,7 @@ def ask_instance(method: Encoder | Attributor, instance: LabelledInstance) -> As
 
 
 def score_features(
-    train: Features,
-    queries: Features,
-    subsets: Groups,
-    pool: PoolLike,
-    temperature: float = 1.0,
-    device: str = "cpu",
+    train: Features, queries: Features, subsets: Groups, pool: PoolLike, temperature: float = 1.0, device: str = "cpu"
 ) -> GroupScores:
     """Score groups ``(q, m)`` by features; *subsets* are rows of *train*; errors as in :func:`score_instance`."""
     asked = ask(queries, [Block(0, train)], device=device)
@@ -104,7 +99,6 @@ class HeldOutLds:
     subsets: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object."""
         told = {name: value for name, value in vars(self).items() if name != "value"}
         return {"lds": self.value, **told, "interval": list(self.interval), "by_instance": dict(self.by_instance)}
 

@@ -12,14 +12,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.given import IndexesLike, InstancesLike, Named, cost_of, labelled_instances, named_indexes
 from airrep.evaluation.judging import best_of, difference_over, lds_over, scales, shared_queries
 from airrep.evaluation.result import Evaluation, Row, check_names
-from airrep.evaluation.statistics.labels import (
-    REMEDY,
-    Ceiling,
-    mean_ceiling,
-    moved,
-    seeds_alike,
-    signal_to_noise,
-)
+from airrep.evaluation.statistics.labels import REMEDY, Ceiling, mean_ceiling, moved, seeds_alike, signal_to_noise
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
 from airrep.index.contrast import Question
 from airrep.index.index import Index
@@ -228,7 +221,6 @@ class LdsStudy:
         return mean_ceiling(telling_seeds(self.scored))
 
     def run(self) -> Evaluation:
-        """Score and judge."""
         contenders = [self.contender(name, index) for name, index in self.indexes]
         scores = {
             f"{number}/{instance.name}": f

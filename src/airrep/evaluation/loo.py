@@ -134,7 +134,8 @@ class WhatIfStudy(LooStudy):
     def contender(self, name: str, index: Index) -> Contender:
         found = super().contender(name, index)
         pairs = [(f, one.losses) for f, one in zip(found.scores, self.scored, strict=True)]
-        return replace(found, more={**found.more, "same_sign": _same_sign(pairs), "largest": _largest(pairs)})
+        same_sign = _share([((f > 0) == (effects > 0))[~np.isnan(effects)] for f, effects in pairs])
+        return replace(found, more={**found.more, "same_sign": same_sign, "largest": _largest(pairs)})
 
     def _scores(self, name: str, index: Index) -> Contender:
         pooling = index.attributor.pooling(self.pool, self.temperature)
@@ -170,14 +171,10 @@ def _changes(finder: RowFinder, instance: LabelledInstance, pooling: Pooling) ->
     return (whole[:, :1] - whole[:, 1:]).astype(np.float32)
 
 
-def _same_sign(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
-    """Return the share of effects with the predicted sign; *pairs* are predictions and effects, ``(q, K)``."""
-    return _share([((f > 0) == (effects > 0))[~np.isnan(effects)] for f, effects in pairs])
-
-
 def _largest(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
     """Return the share of queries whose largest effect is predicted to be the largest.
 
+    *pairs* are predictions and effects, ``(q, K)``.
     Removals without any loss do not count, nor queries that lack a loss of another removal.
     """
     found = []

@@ -89,12 +89,9 @@ def prove(
         lm: the target LM before its training: its folder or Hub id, or settings with it.
         better: better answers, as in :meth:`airrep.Index.top`; the verdict is then on the difference of the losses.
         seeds: and *context*, *seed*: as in :class:`ProofSettings`.
-        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
         out: the directory of all results; None: one beside the index, named by a digest of the arguments.
-        engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
-        retries: further attempts at a fine-tune that failed.
         tell: callback that receives a line on each thing that is being done.
-        on_task: called with a report of each fine-tune that has ended.
+        fine_tune: and *engine*, *retries*, *on_task*: as for :func:`airrep.label`.
 
     Raises:
         ConfigError: no row, an unknown row, too many rows, no better answer to a prompt, or an invalid value.
@@ -274,7 +271,6 @@ def verdict_of(effects: Effects, moved: Moved) -> Verdict:
 def sentence_of(
     verdict: Verdict, loss: Effects, contrast: Effects | None, rows: int, answers: int, moved: Moved
 ) -> str:
-    """Say the verdict in words."""
     these = "this row" if rows == 1 else f"these {rows:,} rows"
     random = "1 random row" if rows == 1 else f"{rows:,} random rows"
     answer = "the answer's loss" if answers == 1 else f"the loss of the {answers:,} answers"
@@ -337,7 +333,6 @@ class _Case:
         return beside(self.index.path, "proofs") / json_digest(parts)[:8]
 
     def run(self, out: Path, engine: Engine | str | None, retries: int, on_task: OnTask | None) -> ProofResult:
-        """Fine-tune, and judge."""
         trial, cautions = self._trial()
         matching, count = Matching(trial.named, trial.others), len(trial.named)
         if not matching.enough:

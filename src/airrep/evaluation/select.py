@@ -69,16 +69,12 @@ def evaluate_selection(
         indexes: indexes of the same training examples, or their paths, each alone or as ``(name, index)``. The others
             are compared with the first.
         queries: prompts to answer, with reference responses and tasks.
-        lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one in each worker.
         settings: numbers of examples, and competitors; or a dict of some of these settings.
-        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's for labels.
         selecting: queries of the same tasks to select by; if None, as in the paper, the queries and their references.
         out: where the evaluation will be written; ``OUT.partial`` keeps answers until then, and the same call resumes.
-        engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
-        retries: further attempts at a fine-tune that failed.
         partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
         replace: replace another request's unfinished work beside *out*.
-        on_task: callback that receives a report of each fine-tune.
+        lm: and *fine_tune*, *engine*, *retries*, *on_task*: as for :func:`airrep.label`.
 
     Raises:
         ConfigError: a setting that does not fit, or fewer than 0 retries.

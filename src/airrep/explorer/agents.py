@@ -21,9 +21,7 @@ from mcp.types import (
     TextContent,
     ToolAnnotations,
 )
-from mcp.types import (
-    Tool as ListedTool,
-)
+from mcp.types import Tool as ListedTool
 from pydantic import Field, ValidationError
 from starlette.types import ASGIApp
 
@@ -437,11 +435,7 @@ def make_server(explorers: Mapping[str, Explorer], turns: Turns | None = None) -
         return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=told)
 
     return Server(
-        "airrep",
-        version=__version__,
-        instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        "airrep", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
 
 

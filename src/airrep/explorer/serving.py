@@ -140,12 +140,7 @@ def _response(found: Any) -> Response:
 
 
 async def _told(
-    turns: Turns,
-    request: Request,
-    work: Callable[[], Any],
-    shared: Shared | None = None,
-    *,
-    raising: bool = True,
+    turns: Turns, request: Request, work: Callable[[], Any], shared: Shared | None = None, *, raising: bool = True
 ) -> Any:
     """Return the answer to a question. Errors become a response, but with *raising* the foreseen ones are raised."""
     try:

@@ -70,10 +70,7 @@ class Turns:
         self._running: set[asyncio.Task[None]] = set()
 
     async def take(
-        self,
-        work: Callable[[], Any],
-        left: Callable[[], Awaitable[bool]] | None = None,
-        shared: Shared | None = None,
+        self, work: Callable[[], Any], left: Callable[[], Awaitable[bool]] | None = None, shared: Shared | None = None
     ) -> Any:
         """Do *work* in a thread in its turn and return the result; *left* returns True if the client has left.
 

@@ -265,8 +265,7 @@ def _rewrite(
             encoded = stacked([encoded for _, encoded in parts])
             write_shard(index.path / "shards" / name, corpus, encoded, index.channels, attributor)
         names.append(name)
-        if tell is not None:
-            tell(first + len(corpus), len(rows))
+        tell(first + len(corpus), len(rows))
     return names
 
 

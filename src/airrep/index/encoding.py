@@ -33,14 +33,7 @@ from airrep.index.shards import (
     write_shard,
     write_table,
 )
-from airrep.runtime.artifacts import (
-    REQUEST,
-    canonical_json,
-    describe_files,
-    json_digest,
-    versions,
-    write_manifest,
-)
+from airrep.runtime.artifacts import REQUEST, canonical_json, describe_files, json_digest, versions, write_manifest
 from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.metering import ENCODE, MeasuredCost, append_cost, device_in_use, measuring
 from airrep.runtime.publishing import remove_leftovers, write_file

@@ -297,8 +297,7 @@ def _counted(columns: ExportedColumns, progress: OnProgress | None) -> Iterator[
     for batch in columns.batches():
         yield batch
         done += batch.num_rows
-        if tell is not None:
-            tell(done, columns.rows)
+        tell(done, columns.rows)
 
 
 FORMULA = r"^[=+\-@\t\r]"

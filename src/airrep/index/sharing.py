@@ -133,13 +133,7 @@ def _build(stage: Stage, plan: BuildPlan, share: Share, progress: OnProgress | N
         append_cost(partial, FIT, plan.fit, examples=len(plan.train))
         save_state(partial, plan.attributor)
         shards = write_shards(
-            partial,
-            plan.attributor,
-            plan.train,
-            plan.shard_rows,
-            share=share.part,
-            progress=progress,
-            engine=engine,
+            partial, plan.attributor, plan.train, plan.shard_rows, share=share.part, progress=progress, engine=engine
         )
         content = {"request": stage.request, "share": str(share), "rows": len(plan.train), "shards": shards}
         seal(partial, KIND, {**content, "lineage": plan.lineage})

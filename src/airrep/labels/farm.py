@@ -233,7 +233,6 @@ class _Farm:
             )
 
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:
-        """Run tasks on the engine."""
         # Hold the LM no longer: if workers load their own, this one's memory is freed.
         loaded, self._loaded = self._loaded, None
         if loaded is None or not self._here:
@@ -250,8 +249,7 @@ class TaskProgress:
         self._total, self._now, self._tuned = total, done, 0
         self._progress, self._on_task = teller(progress, "fine-tunes"), on_task
         self._begun: float | None = None
-        if self._progress is not None:
-            self._progress(done, total)
+        self._progress(done, total)
 
     def tell(self, name: str, outcome: Outcome[Any, Any], *, tuned: bool) -> None:
         """Report one more task that has ended; *tuned*: it was a fine-tune, not a mere evaluation."""
@@ -259,8 +257,7 @@ class TaskProgress:
             self._begun = time.monotonic() - outcome.seconds
         self._now += 1
         self._tuned += tuned
-        if self._progress is not None:
-            self._progress(self._now, self._total)
+        self._progress(self._now, self._total)
         if self._on_task is not None:
             # Loading the LM does not count for the rate, nor do tasks that only evaluate, which are quick.
             remaining, elapsed = self._total - self._now, time.monotonic() - self._begun
@@ -302,7 +299,6 @@ class _Filling:
         return self._sealed.read(task.key) if found is None and self._sealed is not None else found
 
     def record(self, outcomes: Outcomes, clock: TaskProgress) -> None:
-        """Record each outcome when it comes."""
         times = self._folder / ("times.jsonl" if self._part.of == 1 else f"times-{self._part.name}.jsonl")
         with closing(outcomes):
             for outcome in outcomes:

@@ -139,7 +139,6 @@ class Tuner(Generic[L, S]):
     """Fine-tunes one LM on one set of examples after another; the base weights are put back before each."""
 
     def __init__(self, lm: L, setup: S) -> None:
-        """Take a loaded LM."""
         self.lm, self.setup = lm, setup
 
     @contextmanager

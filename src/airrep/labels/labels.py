@@ -15,7 +15,7 @@ import numpy as np
 from airrep.corpus.corpus import Corpus, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, read_state
+from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, losses_of, read_state
 from airrep.labels.plan import LITTLE, LabelTask, Place, SubsetPlan, list_places, open_plan
 from airrep.runtime.artifacts import (
     MANIFEST,
@@ -53,7 +53,6 @@ class LabelledInstance:
     """Losses of each seed; None if there is only one seed."""
 
     def __post_init__(self) -> None:
-        """Check the shape of the losses."""
         expected = (len(self.queries), len(self.subsets))
         if self.losses.shape != expected:
             raise DataError(
@@ -80,7 +79,6 @@ def leaves_little_out(instance: LabelledInstance) -> bool:
 
 
 def refuse_removals(instance: LabelledInstance) -> None:
-    """Refuse an instance of removals."""
     if is_of_removals(instance):
         raise DataError(
             f"instance {instance.name} (sample of the data): has removals (fine-tunes without a few examples), but "
@@ -198,7 +196,6 @@ class Labels:
 
     @cached_property
     def plan(self) -> SubsetPlan:
-        """The subsets."""
         return open_plan(self.path / self.state["plan_folder"])
 
     @cached_property
@@ -268,12 +265,7 @@ class Labels:
         if self.manifest is not None:
             return np.array(self._sealed("losses", instance))
         shape = (self.seeds, len(self.plan.query_rows(instance)), self.plan.subset_count)
-        losses = np.full(shape, np.nan, np.float32)
-        for task in self.tasks:
-            place = task.place
-            if place.instance == instance and place.subset is not None and (found := self.read(task.key)) is not None:
-                losses[place.seed, :, place.subset] = found
-        return losses
+        return losses_of(self.tasks, instance, shape, lambda task: self.read(task.key))[0]
 
     def base_losses(self, instance: int) -> Float32[np.ndarray, " q"] | None:
         """Return the losses of one instance's queries before any fine-tune; None if they are missing."""

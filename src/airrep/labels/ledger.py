@@ -259,7 +259,6 @@ class LabelRequest:
 
 
 def keys_name(keys: Sequence[str]) -> str:
-    """Return the name of the file with these keys."""
     return f"keys-{json_digest(keys)[:12]}.npy"
 
 
@@ -358,18 +357,25 @@ def seal_labels(ledger: Ledger, request: LabelRequest, read: Read, given_up: Seq
     tidy(ledger, request, given_up)
 
 
-def _write_instance(folder: Path, request: LabelRequest, number: int, read: Read) -> dict[str, str]:
-    """Write one instance's losses ``(s, q, m)``, and ``(q,)`` before any fine-tune; return the files' names."""
-    queries = len(request.plan.query_rows(number))
-    losses = np.full((request.counts["seeds"], queries, request.plan.subset_count), np.nan, np.float32)
-    base = np.full(queries, np.nan, np.float32)
-    for task in request.tasks:
+def losses_of(
+    tasks: Iterable[LabelTask], number: int, shape: tuple[int, int, int], read: Read
+) -> tuple[Float32[np.ndarray, "s q m"], QueryLosses]:
+    """Return one instance's losses, and ``(q,)`` before any fine-tune; NaN where they are missing."""
+    losses, base = np.full(shape, np.nan, np.float32), np.full(shape[1], np.nan, np.float32)
+    for task in tasks:
         if task.place.instance != number or (found := read(task)) is None:
             continue
         if task.place.subset is None:
             base = found
         else:
             losses[task.place.seed, :, task.place.subset] = found
+    return losses, base
+
+
+def _write_instance(folder: Path, request: LabelRequest, number: int, read: Read) -> dict[str, str]:
+    """Write the :func:`losses_of` one instance, and return the files' names."""
+    shape = request.counts["seeds"], len(request.plan.query_rows(number)), request.plan.subset_count
+    losses, base = losses_of(request.tasks, number, shape, read)
     return {
         "losses": _write_array(folder, f"losses-{number}", losses),
         "base": _write_array(folder, f"base-{number}", base),

@@ -222,7 +222,6 @@ def _of_array(path: Path, plan: SubsetPlan) -> Found:
 
 
 def _load(path: Path) -> np.ndarray:
-    """Load an array of numbers."""
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # damaged headers of arrays raise nearly anything

@@ -162,10 +162,7 @@ class SubsetPlan:
     def check_corpora(self, train: Corpus, queries: Corpus | None = None) -> None:
         """Refuse corpora that the plan was not drawn from (DataError); without *queries*, they come from *train*."""
         asked = train if queries is None else queries
-        for name, corpus, known in (
-            ("train", train, self.train_fingerprint),
-            ("query", asked, self.query_fingerprint),
-        ):
+        for name, corpus, known in (("train", train, self.train_fingerprint), ("query", asked, self.query_fingerprint)):
             if corpus.fingerprint != known:
                 raise DataError(
                     f"{self.path}: was drawn from other {name} data (fingerprint {known[:12]}, now "

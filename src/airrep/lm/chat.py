@@ -97,7 +97,14 @@ class Chat:
     """
 
     def __init__(
-        self, tokenizer: Any, name: str, max_tokens: int, vocabulary: int, template: str | None, cut: str = "prompt"
+        self,
+        tokenizer: Any,
+        name: str,
+        max_tokens: int,
+        vocabulary: int,
+        template: str | None,
+        cut: str = "prompt",
+        remedy: str = "",
     ) -> None:
         self.tokenizer = tokenizer
         self.name = name
@@ -105,6 +112,7 @@ class Chat:
         self.vocabulary = vocabulary
         self.template = template
         self.cut = cut
+        self._remedy = remedy
         self.plain = _plain_template(tokenizer, template)
         self._follows_form = template in (None, "plain")
         self._template = _chat_template(tokenizer, name) if self.plain is None else None
@@ -451,7 +459,7 @@ class Chat:
         if largest >= self.vocabulary:
             raise ConfigError(
                 f"lm {self.name}: its tokenizer gives token id {largest}, but the LM has only {self.vocabulary} "
-                "embeddings. Use the tokenizer that the LM was trained with."
+                f"embeddings. {self._remedy}"
             )
 
     def _begin_of(self, text: Rendered) -> list[int]:

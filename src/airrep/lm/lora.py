@@ -205,12 +205,31 @@ class StoredAdapters:
         from peft import PeftModel
 
         with self.fitting(model, "loaded"):
+            rows = len(model.get_input_embeddings().weight)
+            self._resize(model, rows)
             # peft would read the file onto a CUDA device wherever there is one, whatever device the LM is on.
             wrapped = PeftModel.from_pretrained(
                 model, self._folder, adapter_name=NAME, is_trainable=False, torch_device="cpu"
             )
             self._check_loaded(wrapped)
+            unknown = next((name for name, weight in _embeddings(wrapped) if not weight[rows:].isfinite().all()), None)
+            if unknown is not None:
+                raise ConfigError(
+                    f"{self._where}: its adapters were trained with added tokens, but {ADAPTER} has no rows of "
+                    f"{unknown.removeprefix(PREFIX)} for these tokens. Save the adapters again with peft's "
+                    "save_embedding_layers=True."
+                )
         return wrapped
+
+    def _resize(self, model: Any, rows: int) -> None:
+        """Give a model with *rows* embeddings as many as the adapters hold; new rows are NaN until they are loaded."""
+        names = tuple(f"{PREFIX}{name.rpartition('.')[0]}." for name, _ in _embeddings(model))
+        found = (name for name in self.weights if name.startswith(names) and ".lora_" not in name)
+        held = {len(self.weights[name]) for name in found if name.endswith(".weight")}
+        if len(held) == 1 and held != {rows}:
+            model.resize_token_embeddings(held.pop(), mean_resizing=False)
+            for _, weight in _embeddings(model):
+                weight.data[rows:] = torch.nan
 
     @contextmanager
     def fitting(self, model: Any, done: str) -> Iterator[None]:
@@ -248,6 +267,15 @@ class StoredAdapters:
                     f"{self._where}: {name} of {ADAPTER} does not fit into this LM, so the adapters belong to another "
                     f"LM. {self._remedy}"
                 )
+
+
+def _embeddings(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield names and parameters of the layers of a model that have a row for each token."""
+    layers = model.get_input_embeddings(), model.get_output_embeddings()
+    for place, module in model.named_modules():
+        for name, weight in module.named_parameters(place) if module in layers else ():
+            if ".original_module." not in name:
+                yield name, weight
 
 
 _CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")

@@ -483,7 +483,8 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path, *, stored: bo
     max_tokens = _max_tokens(settings, model)
     tokenizer = load_tokenizer(files.tokenizer, settings.lm, trusted)
     rows = model.get_input_embeddings().weight.shape[0]
-    chat = Chat(tokenizer, settings.lm, max_tokens, rows, settings.template, settings.cut or "prompt")
+    remedy = _remedy(files, len(tokenizer))
+    chat = Chat(tokenizer, settings.lm, max_tokens, rows, settings.template, settings.cut or "prompt", remedy)
     if settings.checkpointing:
         recompute_activations(model, settings.lm)
     cuda = torch.device(device).type == "cuda"
@@ -542,6 +543,21 @@ def _load_stored(files: LmFiles, trusted: bool, device: str) -> Any:
     model = load_network(files.weights, files.name, trusted, kind).to(device)
     hold_experts(model)
     return model if hold(model) else None
+
+
+def _remedy(files: LmFiles, tokens: int) -> str:
+    """Return what to do if an LM's tokenizer has more *tokens* than the LM has embeddings."""
+    if files.base is None:
+        return "Use the tokenizer that the LM was trained with."
+    if files.adapter is None:
+        return (
+            f"Its adapters were trained with added tokens. Save a copy of their base, {files.base}, after "
+            f"resize_token_embeddings({tokens}), and give the copy: --set base=FOLDER"
+        )
+    return (
+        "Its adapters do not hold the embeddings of added tokens. Save the adapters again with peft's "
+        "save_embedding_layers=True, or give the base that has the tokens: --set base=MODEL"
+    )
 
 
 def load_chat(settings: LmSettings) -> Chat:

@@ -91,10 +91,7 @@ def tapped(module: Any, tap: Tap) -> Iterator[None]:
 
 
 def _run(
-    module: Any,
-    states: Float[Tensor, "t h"],
-    chosen: Int64[Tensor, "t k"],
-    shares: Float[Tensor, "t k"],
+    module: Any, states: Float[Tensor, "t h"], chosen: Int64[Tensor, "t k"], shares: Float[Tensor, "t k"]
 ) -> Float[Tensor, "t h"]:
     """Return each token's sum of share times output over its chosen experts."""
     gated = getattr(module, "has_gate", True)
@@ -209,11 +206,7 @@ def packed_weights(
 
     *config* is the ``quantization_config``. ConfigError: a matrix cannot be read; the error begins with *where*.
     """
-    end, read = {
-        BITSANDBYTES: (".weight", _bitsandbytes),
-        GPTQ: (".qweight", _gptq),
-        AWQ: (".qweight", _awq),
-    }[method]
+    end, read = {BITSANDBYTES: (".weight", _bitsandbytes), GPTQ: (".qweight", _gptq), AWQ: (".qweight", _awq)}[method]
     stored: dict[str, Stored] = {}
     parts: set[str] = set()
     for name, tensor in tensors.items():
@@ -410,11 +403,7 @@ def load_packed(folder: Path, name: str, trusted: bool) -> Any:
 
 
 def _build(
-    folder: Path,
-    trusted: bool,
-    attention: str | None,
-    stored: Mapping[str, Stored],
-    plain: Mapping[str, Tensor],
+    folder: Path, trusted: bool, attention: str | None, stored: Mapping[str, Stored], plain: Mapping[str, Tensor]
 ) -> tuple[Any, Mapping[str, Any]]:
     """Make the LM of a configuration and fill in its weights; return it and a report of weights that do not fit."""
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig

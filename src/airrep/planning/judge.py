@@ -197,12 +197,8 @@ def judge(
         budget: the time by the clock, such as ``"30m"``, or seconds.
         better: better answers, as in :meth:`airrep.Index.top`. Then the score for each answer minus the score for its
             better answer is judged, by the difference of their losses.
-        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
-        out: the directory of all results; None: one beside the index, named by a digest of the arguments.
-        engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
-        seed: of all draws.
-        tell: callback that receives a line on each thing that is being done.
-        on_task: called with a report of each fine-tune that has ended.
+        fine_tune: and *engine*, *on_task*: as for :func:`airrep.label`.
+        out: and *seed*, *tell*: as for :func:`airrep.prove`.
 
     Raises:
         ConfigError: too little time, too few examples, no query that the LM can read, or an invalid value.

@@ -54,11 +54,7 @@ def marked(part: str, places: Iterable[tuple[int, int, Mark]], offset: int = 0) 
 def environment() -> Environment:
     """Return the Jinja environment, which escapes all text; one object per process."""
     made = Environment(
-        loader=PackageLoader("airrep"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=PackageLoader("airrep"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"marked": marked, "short": short, "short_prompt": short_prompt, "visible": visible}
     return made

@@ -23,15 +23,7 @@ from airrep.reports import result_tables
 from airrep.reports.answers import answers_page
 from airrep.reports.citing import origin_tables
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy
-from airrep.reports.result_tables import (
-    Run,
-    Scale,
-    all_hits,
-    changes_table,
-    groups_table,
-    is_contrast,
-    shares_tables,
-)
+from airrep.reports.result_tables import Run, Scale, all_hits, changes_table, groups_table, is_contrast, shares_tables
 from airrep.reports.tables import short, visible
 from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import write_output

@@ -406,8 +406,8 @@ _METER = Meter()
 """Shared by all callers, so that only one progress line is shown at a time."""
 
 
-def teller(progress: OnProgress | None, stage: str) -> OnRead | None:
-    """Return the given callback; for True, a callback that shows the *stage* on stderr; for False or None, None."""
-    if isinstance(progress, bool):
-        return partial(_METER, stage=stage) if progress else None
-    return progress
+def teller(progress: OnProgress | None, stage: str) -> OnRead:
+    """Return the given callback; for True, one that shows the *stage* on stderr; else one that does nothing."""
+    if progress is True:
+        return partial(_METER, stage=stage)
+    return progress or (lambda *_: None)

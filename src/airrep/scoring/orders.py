@@ -25,11 +25,17 @@ STEPS = 1000
 
 
 def order_scores(
-    queries: DenseFeatures | SparseFeatures, blocks: Sequence[Block], groups: Groups, pooling: Pooling, examples: int
+    queries: DenseFeatures | SparseFeatures,
+    blocks: Sequence[Block],
+    groups: Groups,
+    pooling: Pooling,
+    examples: int,
+    scale: float = 1,
 ) -> np.ndarray:
     """Compute the increase of each query's loss if a group were removed; features are taken as H^(-1/2) ∇ℓ.
 
     See :func:`airrep.scoring.group_scores.group_scores` for the arguments; the pool is of kind ``"order"``.
+    The features in *blocks* were multiplied by *scale*, and those of *queries* divided by it.
 
     Returns:
         ``(q, m)`` float32, computed in float64 on the CPU; higher = more helpful.
@@ -39,7 +45,7 @@ def order_scores(
     step = max(1, SUMS // max(d, size))
     scores = np.empty((queries.shape[0], len(groups)), dtype=np.float32)
     for first in range(0, len(groups), step):
-        part = _GroupPart(blocks, groups.part(first, min(first + step, len(groups))), size, d)
+        part = _GroupPart(blocks, groups.part(first, min(first + step, len(groups))), size, d, scale)
         effect = removal_effect(part.total(), part.product, part.groups.sizes, examples, pooling)
         scores[:, first : first + step] = queries.astype(np.float64) @ effect.T
     return scores
@@ -57,8 +63,8 @@ def _check_sizes(groups: Groups, examples: int, pooling: Pooling) -> None:
 class _GroupPart:
     """Some groups; each product reads all members once."""
 
-    def __init__(self, blocks: Sequence[Block], groups: Groups, size: int, dimension: int) -> None:
-        self.blocks, self.groups, self.size, self.dimension = blocks, groups, size, dimension
+    def __init__(self, blocks: Sequence[Block], groups: Groups, size: int, dimension: int, scale: float) -> None:
+        self.blocks, self.groups, self.size, self.dimension, self.scale = blocks, groups, size, dimension, scale
         self.used, membership = groups.membership()
         self.membership = membership.astype(np.float64)
 
@@ -70,8 +76,8 @@ class _GroupPart:
         return total
 
     def product(self, vectors: np.ndarray) -> np.ndarray:
-        """Compute Σ_{z∈S} φ(z)⟨φ(z), v⟩ of each group with its vector v, ``(g, d)`` float64."""
-        return self._add((_weighted(members, rows, vectors), rows) for members, rows in self._read())
+        """Compute Σ_{z∈S} φ(z)⟨φ(z), v⟩ / scale² of each group with its vector v, ``(g, d)`` float64."""
+        return self._add((_weighted(members, rows, vectors), rows) for members, rows in self._read()) / self.scale**2
 
     def _read(self) -> Iterator[tuple[SparseRows, Any]]:
         """Yield, by piece, ones where a row is in a group ``(g, b)``, and the rows' features, dense or CSR float64."""

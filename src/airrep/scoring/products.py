@@ -97,8 +97,15 @@ class DenseAsked(Asked):
 
     final = False
 
-    def __init__(self, queries: np.ndarray, blocks: Sequence[Block], pooling: Pooling = SUM, device: str = "cpu"):
-        self.queries, self.blocks, self.pooling = queries, blocks, pooling
+    def __init__(
+        self,
+        queries: np.ndarray,
+        blocks: Sequence[Block],
+        pooling: Pooling = SUM,
+        scale: float = 1,
+        device: str = "cpu",
+    ) -> None:
+        self.queries, self.blocks, self.pooling, self.scale = queries, blocks, pooling, scale
         self.spans, self._device = spans_of(blocks), device_of(device)
 
     def __len__(self) -> int:
@@ -180,7 +187,7 @@ class DenseAsked(Asked):
     ) -> np.ndarray:
         pooling = pool or self.pooling
         if pooling.kind == "order":
-            return order_scores(self.queries, self.blocks, groups, pooling, self.rows if examples is None else examples)
+            return order_scores(self.queries, self.blocks, groups, pooling, examples or self.rows, self.scale)
         if pooling.kind == "diminishing" or (pooling.linear and not exact):
             return linear_scores(self.queries, self.blocks, groups, pooling)
         return super().groups(groups, pooling, exact=exact)
@@ -189,8 +196,16 @@ class DenseAsked(Asked):
 class SparseAsked(Asked):
     """Sparse queries with sparse features; if :attr:`final`, the order of sums does not depend on the piece."""
 
-    def __init__(self, queries: SparseFeatures, blocks: Sequence[Block], pooling: Pooling = SUM) -> None:
-        self.queries, self.blocks, self.pooling, self.spans = queries, blocks, pooling, spans_of(blocks)
+    def __init__(
+        self, queries: SparseFeatures, blocks: Sequence[Block], pooling: Pooling = SUM, scale: float = 1
+    ) -> None:
+        self.queries, self.blocks, self.pooling, self.scale, self.spans = (
+            queries,
+            blocks,
+            pooling,
+            scale,
+            spans_of(blocks),
+        )
         self._narrow, self._stored = narrow(queries, blocks)
         self.final = not isinstance(blocks[0].features, Postings)
 
@@ -204,10 +219,10 @@ class SparseAsked(Asked):
         return self._like(queries=self.queries[queries], _narrow=self._narrow[queries])
 
     def joined(self, others: Sequence["SparseAsked"]) -> "SparseAsked":
-        return SparseAsked(below([one.queries for one in (self, *others)]), self.blocks, self.pooling)
+        return SparseAsked(below([one.queries for one in (self, *others)]), self.blocks, self.pooling, self.scale)
 
     def over(self, kept: Kept, channel: str) -> "SparseAsked":
-        return SparseAsked(self.queries, kept.blocks(channel), self.pooling)
+        return SparseAsked(self.queries, kept.blocks(channel), self.pooling, self.scale)
 
     @property
     def filled(self) -> np.ndarray:
@@ -276,21 +291,24 @@ class SparseAsked(Asked):
         if pooling.kind == "ngram-lm":
             return gain_scores(self.queries, self.blocks, groups)
         if pooling.kind == "order":
-            return order_scores(self.queries, self.blocks, groups, pooling, self.rows if examples is None else examples)
+            return order_scores(self.queries, self.blocks, groups, pooling, examples or self.rows, self.scale)
         return super().groups(groups, pooling, exact=exact)
 
 
-def ask(queries: Features, blocks: Sequence[Block], pooling: Pooling = SUM, *, device: str = "cpu") -> Asked:
+def ask(
+    queries: Features, blocks: Sequence[Block], pooling: Pooling = SUM, *, scale: float = 1, device: str = "cpu"
+) -> Asked:
     """Prepare queries to be scored against stored features; queries are ``(q, d)`` float32, or CSR like the blocks.
 
     *blocks* are the features of all training examples, in order of rows; *pooling* is the default pool of group scores;
-    *device* computes dense products. DataError: queries and blocks do not fit together, or a feature is not finite.
+    order-k pools divide the stored features by *scale*; *device* computes dense products. DataError: queries and blocks
+    do not fit together, or a feature is not finite.
     """
     check_blocks(blocks)
     queries = check_queries(queries, blocks)
     if isinstance(queries, np.ndarray):
-        return DenseAsked(queries, blocks, pooling, device)
-    return SparseAsked(queries, blocks, pooling)
+        return DenseAsked(queries, blocks, pooling, scale, device)
+    return SparseAsked(queries, blocks, pooling, scale)
 
 
 def _checked(norm: float, piece: Piece) -> float:

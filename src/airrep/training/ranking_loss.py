@@ -24,11 +24,7 @@ class NoPairsError(DataError):
 
 
 def ranking_loss(
-    scores: NumbersLike,
-    labels: NumbersLike,
-    t_min: float = 0.1,
-    t_max: float = 5.0,
-    reduction: Reduction = "mean",
+    scores: NumbersLike, labels: NumbersLike, t_min: float = 0.1, t_max: float = 5.0, reduction: Reduction = "mean"
 ) -> torch.Tensor:
     """Compute the weighted pairwise ranking loss, −Σ w_ij log σ(f_i − f_j) over pairs with r_i > r_j (Eq. 8).
 

@@ -17,15 +17,7 @@ from airrep.encoder.cards import Prompts, read_card, write_prompts
 from airrep.errors import ArtifactError
 from airrep.index.results.result import Shown
 from airrep.labels.labels import LabelledInstance
-from airrep.runtime.artifacts import (
-    MANIFEST,
-    REQUEST,
-    canonical_json,
-    partial_path,
-    read_manifest,
-    seal,
-    versions,
-)
+from airrep.runtime.artifacts import MANIFEST, REQUEST, canonical_json, partial_path, read_manifest, seal, versions
 from airrep.runtime.publishing import writing
 from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings
@@ -91,7 +83,6 @@ def open_result(path: Path) -> TrainingResult:
 
 
 def training_stage(out: str | Path, request: Mapping[str, Any], replace: bool) -> Stage:
-    """Return the stage that makes a trained encoder."""
     other = "an unfinished training with other data or settings; nothing is overwritten"
     # Test instances are scored after the last step, so an unfinished run can be resumed with others.
     return Stage(out, KIND, "an encoder trained", request, replace, _has_steps, other, ignoring=("test",))

@@ -160,7 +160,6 @@ def load_state(folder: Path) -> tuple[TrainingCheckpoint, dict[str, Tensor]] | N
 
 
 def load_best(folder: Path, checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
-    """Read the best weights."""
     path = _best_path(folder, checkpoint.best_step)
     with _undamaged(path):
         return load_file(path)

@@ -173,7 +173,6 @@ class StepTexts(NamedTuple):
 
     @classmethod
     def of(cls, instance: TaughtInstance, draw: StepDraw) -> "StepTexts":
-        """Look up the texts of a draw."""
         members = [instance.train[instance.subsets.members(int(j))] for j in draw.subsets]
         asked = instance.queries[draw.queries]
         rows = np.unique(np.concatenate([asked, *members]))

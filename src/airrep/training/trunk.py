@@ -1,7 +1,6 @@
 """Layers that learn, over stored activations of the frozen layers below."""
 
 import hashlib
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from airrep.encoder.networks.bert import Drop, PackedTokens, SentenceBert
 from airrep.encoder.networks.packed import Network, SentenceBag
 from airrep.errors import TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
+from airrep.labels.plan import npy_bytes
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
@@ -117,7 +117,8 @@ class Activations:
         missing = [(path, block) for path, block in wanted if there[path] is None]
         frozen.team.wait()  # until all have looked, so that all divide the same list
         for path, block in frozen.team.share(missing):
-            write_file(path, _to_bytes(frozen.compute(block)))
+            content = npy_bytes(frozen.compute(block))
+            write_file(path, content + hashlib.sha256(content).digest())  # numpy ignores the checksum behind the array
         frozen.team.wait()
         self._blocks = []
         for path, block in wanted:
@@ -159,14 +160,6 @@ def _open(path: Path, frozen: Frozen, block: range) -> np.ndarray | None:
     return found if found.shape == shape and found.dtype == frozen.dtype else None
 
 
-def _to_bytes(array: np.ndarray) -> bytes:
-    """Encode an array as a numpy file and a checksum behind it, which numpy ignores."""
-    stream = io.BytesIO()
-    np.save(stream, array)
-    content = stream.getvalue()
-    return content + hashlib.sha256(content).digest()
-
-
 def _is_whole(path: Path) -> bool:
     """Return True if the file's bytes match its checksum."""
     summed, left = hashlib.sha256(), path.stat().st_size - _CHECKSUM
@@ -199,7 +192,6 @@ class Trunk:
 
     @property
     def learns(self) -> bool:
-        """True if any layer learns."""
         return self.depth is None or self.depth < len(self.model.layers)
 
     def chunks(self, rows: Rows) -> list[Batch]:

@@ -15,7 +15,6 @@ from worlds.tiny_lms import tiny_lm
 import airrep
 from airrep.attributors.gradient.curvature import (
     DENSE,
-    Fisher,
     Kronecker,
     damped,
     fading,
@@ -52,15 +51,6 @@ def test_kronecker_whitening_equals_the_explicit_square_root() -> None:
     explicit = power(curvature + 0.1 * np.trace(curvature) / 12 * np.eye(12), -1)
     flat = gradients.reshape(5, 12)
     np.testing.assert_allclose(found @ found.T, flat @ explicit @ flat.T, rtol=1e-10)
-
-
-def test_fisher_whitening_and_inverse_equal_the_explicit_ones() -> None:
-    matrix, rows = covariance(6, 0), np.random.default_rng(1).standard_normal((4, 6))
-    fisher = Fisher.of(matrix)
-    explicit = power(matrix + 0.3 * np.trace(matrix) / 6 * np.eye(6), -1)
-    white = fisher.whiten(rows, 0.3)
-    np.testing.assert_allclose(white @ white.T, rows @ explicit @ rows.T, rtol=1e-10)
-    np.testing.assert_allclose(fisher.inverse(0.3), explicit, rtol=1e-10)
 
 
 @pytest.mark.parametrize("width", [5, DENSE + 40])

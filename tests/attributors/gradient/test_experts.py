@@ -188,7 +188,7 @@ def test_experts_that_are_modules_are_read_one_document_at_a_time(unfused: Targe
 def test_a_map_that_sees_some_tokens_is_read_alone_or_refused(tmp_path: Path) -> None:
     lm, documents = load(Path(tiny_lm(tmp_path / "lm")), batch_tokens=60), some_documents()
     sites = find_sites(lm.model, ["lm_head"], "lm")
-    with pytest.raises(ConfigError, match=r"lm_head sees only 28 of 44 tokens.* one at a time: batch_tokens=1$"):
+    with pytest.raises(ConfigError, match=r"lm_head.* 28 of 44 tokens.* batch_tokens=1$"):
         project_gradients(lm, documents.take([2, 3, 4]), sites, None)
     found = project_gradients(executed(lm, batch_tokens=1), documents, sites, None).features
     plain = copy.deepcopy(lm.model)

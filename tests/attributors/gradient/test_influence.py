@@ -234,7 +234,7 @@ def test_too_many_weights_are_refused_with_their_number(tmp_path: Path, monkeypa
 def test_what_cannot_be_attributed_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"has no linear map named nothing; it has model\.layers\.0"):
         fitted(folder, modules=["nothing"])
-    with pytest.raises(ConfigError, match="modules: lm_head sees"):
+    with pytest.raises(ConfigError, match="modules: .*lm_head"):
         fitted(folder, modules=["lm_head"])
     with pytest.raises(ConfigError, match="influence: checkpointing=true"):
         influence(folder, checkpointing=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import some_examples, tiny_lm, tiny_network, tiny_tokenizer
 
@@ -16,7 +17,7 @@ import airrep
 from airrep.attributors.gradient.base import GradientAttributor
 from airrep.attributors.gradient.projection import project_gradients, random_projections
 from airrep.attributors.gradient.reading import find_sites
-from airrep.attributors.gradient.store import READER, STATE, pack_arrays, unpack_arrays
+from airrep.attributors.gradient.store import READER, STATE, pack_arrays
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError
@@ -185,7 +186,7 @@ def test_what_was_learnt_of_one_lm_is_not_asked_with_another(name: str, own: dic
         index.made_with({"lm": other}).top(train, k=1)
     state = tmp_path / "state"
     state.mkdir()
-    arrays = unpack_arrays((index.path / "state" / STATE).read_bytes())
+    arrays = load_file(index.path / "state" / STATE)
     (state / STATE).write_bytes(pack_arrays({key: array for key, array in arrays.items() if key != READER}))
     before = make_attributor(name, index.manifest["settings"])  # what earlier versions wrote does not name its LM
     before.load_state(state)
@@ -203,7 +204,7 @@ def test_an_index_whose_state_names_no_lm_is_refused_once_the_lm_changed(
         packed = lambda arrays: pack_arrays({key: array for key, array in arrays.items() if key != READER})  # noqa: E731
         earlier.setattr("airrep.attributors.gradient.store.pack_arrays", packed)
         index = airrep.build_index(train, tmp_path / "index", name, settings=settings)
-    assert READER not in unpack_arrays((index.path / "state" / STATE).read_bytes())
+    assert READER not in load_file(index.path / "state" / STATE)
     assert airrep.build_index(train, index.path, name, settings=settings).fingerprint == index.fingerprint
     tiny_lm(tmp_path / "own", seed=1, max_position_embeddings=4096)
     with pytest.raises(airrep.errors.ArtifactError, match="another attributor"):
@@ -289,7 +290,7 @@ def test_an_example_whose_gradient_overflows_is_zero_and_spoils_no_other(tmp_pat
         ),
         ({"rank": 17}, r"rank=17: model\.layers\.0\.mlp\.gate_proj maps 16 to 24 numbers, so rank can be at most 16"),
         ({"rank": 10**6}, r"rank=1000000: .* at most 16"),
-        ({"modules": ["lm_head"]}, r"lm_head sees only \d+ of \d+ tokens"),
+        ({"modules": ["lm_head"]}, r"lm_head.* \d+ of \d+ tokens"),
         ({"checkpointing": True}, r"checkpointing=true saves no memory here"),
         ({"rank": 0}, r"rank=0: input should be greater than or equal to 1"),
         ({"lm": "no/such/place"}, r"lm no/such/place: there is no such folder"),
@@ -318,7 +319,7 @@ def test_methods_that_learn_say_so(name: str, lm: str) -> None:
 
 
 def test_too_many_features_for_a_fisher_matrix_are_refused(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.attributors.gradient.base.FISHER_NUMBERS", 100)
+    monkeypatch.setattr("airrep.attributors.gradient.trak.FISHER_NUMBERS", 100)
     with pytest.raises(ConfigError, match=r"matrices of 54 features need more than 8 GiB"):
         make("trak", lm).fit(make_corpus(3))
 

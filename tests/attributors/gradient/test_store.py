@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load
 from worlds.small_world import make_corpus, tree
 
 from airrep.attributors.gradient.store import (
@@ -18,7 +19,6 @@ from airrep.attributors.gradient.store import (
     pack_arrays,
     recall_arrays,
     store_folder,
-    unpack_arrays,
 )
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
@@ -106,7 +106,7 @@ def test_arrays_come_back_as_they_were_whatever_their_order_in_memory(tmp_path: 
         "rows": np.arange(6.0).reshape(2, 3),
         "columns": np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
     }
-    for found in (unpack_arrays(pack_arrays(arrays)), arrays):
+    for found in (load(pack_arrays(arrays)), arrays):
         assert {name: array.tolist() for name, array in found.items()} == {n: a.tolist() for n, a in arrays.items()}
     assert recall_arrays(tmp_path, "k" * 64) is None
     keep_arrays(tmp_path, "k" * 64, arrays)

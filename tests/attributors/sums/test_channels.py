@@ -603,10 +603,9 @@ def test_the_lm_itself_is_not_taken_for_one_after_a_warm_up(tmp_path: Path, befo
     before, _ = before_and_after
     (tmp_path / "link").symlink_to(before)
     for name in (before, f"{before}/", str(tmp_path / "link"), str(tmp_path / "after" / ".." / "before")):
-        with pytest.raises(ConfigError, match="warmed=.* same model as lm"):
-            ChannelsSettings.of({"lm": before, "warmed": name})
-    with pytest.raises(ConfigError, match="warmed=.* same model as lm"):
-        ChannelsSettings.of({"lm": "some/model", "warmed": "some/model"})
+        with pytest.raises(ConfigError, match=f"^warmed {before}: .* same weights as lm {before}"):
+            build_index(TRAIN, tmp_path / "i", "channels", settings={"lm": before, "warmed": name})
+    assert not (tmp_path / "i").exists()
 
 
 def test_an_index_is_built_with_one_lm_before_and_after_alone(

@@ -327,7 +327,7 @@ def test_an_appended_example_is_scored_by_the_first_corpus(tmp_path: Path) -> No
 
 def test_a_corpus_without_words_is_refused() -> None:
     with pytest.raises(ConfigError, match="no training example has a word in .*view=response"):
-        Bm25Attributor().fit(Corpus.from_examples([Example("p", "!", id="0")]))
+        Bm25Attributor(Bm25Settings()).fit(Corpus.from_examples([Example("p", "!", id="0")]))
 
 
 METHODS = {"tfidf": {"view": "response"}, "bm25": {}, "ngram": {}, "dsir": {"view": "response"}}

@@ -156,7 +156,7 @@ def test_an_index_of_an_earlier_version_has_the_scores_it_had(tmp_path, monkeypa
     made = fit_datamodels(instance, tmp_path / "dm")
     settings = {"weights": str(made.path)}
     with monkeypatch.context() as earlier:
-        earlier.setattr("airrep.attributors.datamodels._shift", lambda _: 0)
+        earlier.setattr("airrep.attributors.datamodels.shift_of", lambda _: 0)
         index = build_index(instance.train, tmp_path / "index", "datamodels", settings=settings)
     assert not (index.path / "state").exists()
     weights = make_attributor("datamodels", settings)

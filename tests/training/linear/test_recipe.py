@@ -411,8 +411,11 @@ def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path, m
 
 def test_bad_requests_are_one_line(tmp_path):
     out = tmp_path / "adapted"
-    with pytest.raises(ConfigError, match="adapt: the list of methods is empty"):
+    with pytest.raises(ConfigError, match="adapt: methods are missing"):
         adapt([], [LEARN], [HELD_OUT], out)
+    for learn, judge, option in (([], [HELD_OUT], "--labels"), ([LEARN], [], "--held-out")):
+        with pytest.raises(ConfigError, match=rf"adapt: .*\({option}\) are missing"):
+            adapt([ONE], learn, judge, out)
     with pytest.raises(DataError, match=r"^held-out labels .*, instance a: query 'a-q0'"):
         adapt([ONE], [LEARN], [LEARN], out)
     flat = Channel(method="part", settings={"scale": 0.0}, name="flat")

@@ -1,7 +1,7 @@
 """Methods that read gradients of the LM: hooks, projections, curvature.
 
 base        The base class of gradient methods, and TracIn.
-curvature   Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm).
+curvature   Curvature of gradients: Kronecker factors, principal spaces, damping; lengths of gradients.
 ekfac       Attribution by influence functions with EK-FAC curvature, without projection, refined on request.
 factors     EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues.
 influence   Attribution by the influence function with the exact Hessian of the training loss.

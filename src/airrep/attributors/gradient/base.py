@@ -26,26 +26,18 @@ from airrep.attributors.gradient.reading import Objective, Reduction, Site, find
 from airrep.attributors.gradient.store import Computed, GradientStore, by_chunks, store_folder
 from airrep.attributors.gradient.tokens import Dual, Projected, predicted, token_products
 from airrep.attributors.language import LanguageAttributor, heard_losses
-from airrep.attributors.settings import (
-    CheckpointSettings,
-    EkfacSettings,
-    GradientSettings,
-    TracinSettings,
-)
+from airrep.attributors.settings import CheckpointSettings, GradientSettings, LinearMapSettings, TracinSettings
 from airrep.corpus.corpus import Corpus, Example, wholes
-from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
 from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 from airrep.shapes import Float, Float32
 
-R = TypeVar("R", bound=GradientSettings | EkfacSettings)
+R = TypeVar("R", bound=LinearMapSettings)
 S = TypeVar("S", bound=GradientSettings)
 C = TypeVar("C", bound=CheckpointSettings)
 
-FISHER_NUMBERS = 2**30
-"""Most numbers in all Fisher matrices of a method: 8 GiB in float64."""
 NOISE_EXAMPLES, NOISE_RANK = 16, 8
 """Examples whose gradients are compared with float32, and the rank that they are projected to for that."""
 COSINES = 0.3
@@ -88,8 +80,16 @@ class ReadsGradients(LanguageAttributor[R]):
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:
-        """The linear maps whose gradients are taken (ConfigError: the LM has no map of that name)."""
-        return find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
+        """The linear maps whose gradients are taken (ConfigError: one is missing, or too narrow)."""
+        found = find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
+        if self.least_width is not None:
+            check_rank(found, self.least_width)
+        return found
+
+    @property
+    def least_width(self) -> int | None:
+        """The rank that each linear map must have; None: maps may be of any width."""
+        return None
 
     @cached_property
     def pools(self) -> Mapping[str, int]:
@@ -126,9 +126,7 @@ class ReadsGradients(LanguageAttributor[R]):
     def float_noise(self, train: Corpus) -> Mapping[str, float]:
         """Mean cosine of projected gradients with those in float32, and Spearman's ρ of their inner products.
 
-        Raises:
-            ConfigError: as :attr:`sites`.
-            DataError: the LM cannot read an example.
+        ConfigError: as :attr:`sites`. DataError: the LM cannot read an example.
         """
         if self.lm.execution.precision == "float32":
             return {}
@@ -175,31 +173,13 @@ class GradientAttributor(ReadsGradients[S]):
         """The quantity that is differentiated."""
         return "loss"
 
+    @property
+    def least_width(self) -> int | None:
+        return self._settings.rank
+
     @cached_property
-    def sites(self) -> tuple[Site, ...]:
-        """The linear maps whose gradients are taken.
-
-        Raises:
-            ConfigError: the LM has no map of that name, or the rank is larger than the width of a map.
-        """
-        # not super().sites, which would be cached under the same name before the check
-        found = find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
-        if self._settings.rank is not None and self.rank_must_fit:
-            check_rank(found, self._settings.rank)
-        return found
-
-    @property
-    def rank_must_fit(self) -> bool:
-        """True if no linear map may be narrower than the rank."""
-        return True
-
-    @property
     def projections(self) -> Projections | None:
         """The projection matrices; None for unprojected gradients."""
-        return self._random
-
-    @cached_property
-    def _random(self) -> Projections | None:
         rank = self._settings.rank
         return None if rank is None else random_projections(self.sites, rank, self._settings.seed)
 
@@ -249,7 +229,7 @@ class GradientAttributor(ReadsGradients[S]):
             products = self._token_products(query, examples, weights)
             parts = [scales[0] * scale * each for scale, each in zip(scales[1:].tolist(), products, strict=True)]
             total = [one + other for one, other in zip(total, parts, strict=True)] if total else parts
-        return list(map(TokenProducts.of, [query_tokens] * len(tokens), tokens, total))
+        return list(map(TokenProducts, [query_tokens] * len(tokens), tokens, total))
 
     def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
         """Yield the factors that scores multiply examples' gradients by, the query first, for each of the weights."""
@@ -286,14 +266,6 @@ class GradientAttributor(ReadsGradients[S]):
         finally:
             if weights.path is not None:
                 self.lm.reset()
-
-    def check_fisher(self, widths: Sequence[int]) -> None:
-        """Refuse Fisher matrices of these widths with a ConfigError if they hold too many numbers together."""
-        if sum(width**2 for width in widths) > FISHER_NUMBERS:
-            raise ConfigError(
-                f"{self.name}: the Fisher matrices of {sum(widths):,} features need more than 8 GiB. Lower rank, or "
-                "name fewer modules."
-            )
 
     def _compute(self, examples: Sequence[Example], weights: LmWeights) -> Computed:
         documents = self.lm.tokenise(examples)

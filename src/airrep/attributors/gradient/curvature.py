@@ -1,4 +1,4 @@
-"""Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm)."""
+"""Curvature of gradients: Kronecker factors, principal spaces, damping; lengths of gradients."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -116,17 +116,15 @@ class Kronecker:
 
     def factor(self, damping: float, exponent: float = 1.0) -> Float64[np.ndarray, "o i"]:
         """Return the factor of a gradient along each pair of eigenvectors; errors as for :meth:`whiten`."""
-        return self.shares / stretch(self.eigenvalues, damping, exponent)
+        return self.shares / damped(self.eigenvalues, damping) ** (exponent / 2)
 
     def whiten(
         self, gradients: Float[np.ndarray, "n o i"], damping: float, exponent: float = 1.0
     ) -> Float[np.ndarray, "n o i"]:
         """Multiply each gradient by (H + λI)^(-p/2); the result is in the eigenbasis, where inner products are equal.
 
-        λ is *damping* times the mean eigenvalue, p the *exponent*.
-
-        Raises:
-            TrainingError: the curvature is zero, or has zeros and no damping.
+        λ is *damping* times the mean eigenvalue, p the *exponent*. TrainingError: the curvature is zero, or has zeros
+        and no damping.
         """
         rotated = np.matmul(self.outward.T, np.matmul(gradients, self.inward))
         return rotated * self.factor(damping, exponent)
@@ -135,8 +133,7 @@ class Kronecker:
 def damped(eigenvalues: np.ndarray, damping: float) -> np.ndarray:
     """Return eigenvalues plus *damping* times their mean.
 
-    Raises:
-        TrainingError: a result is not finite, or so small that it may be rounding.
+    TrainingError: a result is not finite, or so small that it may be rounding.
     """
     found: np.ndarray = eigenvalues + damping * eigenvalues.mean()
     noise = found.size * np.finfo(np.float64).eps * np.abs(found).max(initial=0.0)  # of a decomposition in float64
@@ -153,45 +150,6 @@ def no_inverse() -> TrainingError:
     )
 
 
-def stretch(eigenvalues: np.ndarray, damping: float, exponent: float) -> np.ndarray:
-    """Return (λ_i + λ)^(p/2), by which gradients are divided along each eigenvector; errors as for :func:`damped`."""
-    return damped(eigenvalues, damping) ** (exponent / 2)
-
-
-@dataclass(frozen=True, eq=False)
-class Fisher:
-    """Raw Fisher matrix F = (1/n) Σ g gᵀ, decomposed: F = Q diag(λ) Qᵀ."""
-
-    vectors: Float64[np.ndarray, "d d"]
-    """Q."""
-    eigenvalues: Float64[np.ndarray, " d"]
-    """λ, at least 0."""
-
-    @classmethod
-    def of(cls, matrix: Float64[np.ndarray, "d d"]) -> Self:
-        """Decompose F."""
-        eigenvalues, vectors = linalg.eigh(matrix)
-        return cls(vectors, eigenvalues.clip(min=0))
-
-    def whiten(
-        self, gradients: Float[np.ndarray, "n d"], damping: float, exponent: float = 1.0
-    ) -> Float[np.ndarray, "n d"]:
-        """Multiply each gradient by (F + λI)^(-p/2), in the eigenbasis; λ, p and errors as for :class:`Kronecker`."""
-        return gradients @ (self.vectors / stretch(self.eigenvalues, damping, exponent))
-
-    def inverse(self, damping: float) -> Float64[np.ndarray, "d d"]:
-        """(F + λI)⁻¹; λ and errors as for :meth:`whiten`."""
-        return (self.vectors / damped(self.eigenvalues, damping)) @ self.vectors.T
-
-
-def _divided(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Divide *rows* by the lengths of the rows *of*; zeros if either is not finite, or the length is 0."""
-    good = np.isfinite(rows).all(axis=1) & np.isfinite(of).all(axis=1) & of.any(axis=1)
-    largest = np.where(good, np.abs(of).max(axis=1, initial=0.0), 1.0).astype(np.float64)[:, None]
-    lengths = np.linalg.norm(np.where(good[:, None], of, 1.0) / largest, axis=1, keepdims=True)
-    return np.where(good[:, None], rows, 0.0) / largest / lengths
-
-
 def unit(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"] | None = None) -> Float[np.ndarray, "n d"]:
     """Scale each row to length 1; rows of zeros, and rows that are not finite, become zeros.
 
@@ -199,13 +157,12 @@ def unit(rows: Float[np.ndarray, "n d"], of: Float[np.ndarray, "n d"] | None = N
 
     Unlike :func:`airrep.arrays.unit_rows`, in float64: squares of small gradients may underflow.
     """
-    if of is not None:
-        return _divided(rows, of)
-    wide = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0).astype(np.float64)
-    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
-    scaled = wide / np.where(largest > 0, largest, 1.0)  # so that no square underflows
-    lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
-    return scaled / np.where(lengths > 0, lengths, 1.0)
+    of = rows if of is None else of
+    good = np.isfinite(rows).all(axis=1) & np.isfinite(of).all(axis=1) & of.any(axis=1)
+    largest = np.where(good, np.abs(of).max(axis=1, initial=0.0), 1.0).astype(np.float64)[:, None]
+    # divided by the largest number first, so that no square underflows
+    lengths = np.linalg.norm(np.where(good[:, None], of, 1.0) / largest, axis=1, keepdims=True)
+    return np.where(good[:, None], rows, 0.0) / largest / lengths
 
 
 def inverse_lengths(rows: Float[np.ndarray, "n d"], scaled: bool = True) -> Float64[np.ndarray, " n"]:

@@ -21,6 +21,7 @@ from airrep.attributors.gradient.reading import (
     TOKENS,
     DocumentPlaces,
     ReadBatch,
+    Reader,
     Site,
     SiteHooks,
     frozen,
@@ -135,10 +136,7 @@ def conjugate_gradients(
     """Approximate A⁻¹ b for each query's b by *steps* products with A, preconditioned by an *inverse* that is near A⁻¹.
 
     The first step is along the inverse's own solution. Queries do not interact, so that a query's result does not
-    depend on the others; a query that is solved does not change any more.
-
-    Raises:
-        TrainingError: a product is not finite.
+    depend on the others; a query that is solved does not change any more. TrainingError: a product is not finite.
     """
     residual = {name: rows.clone() for name, rows in rights.items()}
     direction = inverse(residual)
@@ -203,18 +201,11 @@ class RefinedGradients(HeldGradients):
         super().__init__(curvature.factors, curvature.inverse, rank, kind)
         self._curvature, self._matrix = curvature, matrix
         self._pools = {site.name: site.pool for site in sites}
-        self._at_once = at_once
+        self.at_once = at_once
 
-    @property
-    def at_once(self) -> int:
-        return self._at_once
-
-    def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Return the inputs, which are held until the gradients come."""
-        return inputs
+    keep = Reader.keep
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Compute the gradients."""
         self._batch[site.name] = (places.products(gradients, kept),)
 
     def _batches(self, reads: Iterator[ReadBatch]) -> Iterator[Rows]:
@@ -268,15 +259,12 @@ class Curved:
         self._tokens: Mapping[str, SiteTokens] = {}
 
     def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Rotate the inputs into the eigenbasis."""
         return inputs @ self._factors[site.pool].inward.to(inputs)
 
     def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
-        """Rotate the gradients into the eigenbasis."""
         return gradients @ self._factors[site.pool].outward.to(gradients)
 
     def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:
-        """Hold the tokens."""
         self._tokens, self._count = query, count
 
     def products(self, site: Site, inputs: Tensor, gradients: Tensor, /) -> Float[Tensor, "count t"]:
@@ -381,9 +369,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn the factors from the training corpus or a sample of it, or load those that an earlier run stored.
 
-        Raises:
-            ConfigError: the LM has no linear maps of these names.
-            TrainingError: a linear map gets no gradient.
+        ConfigError: the LM has no linear maps of these names. TrainingError: a linear map gets no gradient.
         """
         sample, count = sample_of(train, self.settings.sample, 0), self.settings.examples
         self._sampled = None if count is None else self.lm.tokenise(sample_of(sample, count, 0))
@@ -455,7 +441,7 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
         if self.settings.unit:
             lengths = float(held.lengths[0]) * self.held(examples).lengths.double().cpu().numpy()
             found = [each / length if length else each * 0 for each, length in zip(found, lengths, strict=True)]
-        return list(map(TokenProducts.of, [query_tokens] * len(found), tokens, found))
+        return list(map(TokenProducts, [query_tokens] * len(found), tokens, found))
 
     @property
     def at_once(self) -> int:

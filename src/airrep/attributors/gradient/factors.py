@@ -1,6 +1,6 @@
 """EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from airrep.arrays import Rows
 from airrep.attributors.gradient.curvature import no_inverse
 from airrep.attributors.gradient.projection import Covariances, Latest
-from airrep.attributors.gradient.reading import DocumentPlaces, ReadBatch, Reduction, Site, read_gradients
+from airrep.attributors.gradient.reading import DocumentPlaces, ReadBatch, Reader, Reduction, Site, read_gradients
 from airrep.errors import TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
@@ -26,29 +26,21 @@ Factored: TypeAlias = tuple[Float[Tensor, "n o r"], Float[Tensor, "n i r"]]
 
 
 def low_rank(matrices: Float[Tensor, "n o i"], rank: int) -> Factored:
-    """Approximate each matrix by factors of the given *rank* (randomised singular value decomposition)."""
+    """Approximate each matrix by factors of the given *rank* (randomised singular value decomposition).
+
+    Power iterations with M Mᵀ find the range of M, within which M is decomposed. They begin with random directions that
+    are always the same, so that equal matrices have equal factors.
+    """
     _, outward, inward = matrices.shape
-    start = _start(inward, min(rank + OVERSAMPLED, outward, inward), matrices)
-    return _found(lambda block: matrices @ block, lambda block: matrices.mT @ block, start, rank)
-
-
-def _start(inward: int, most: int, like: Tensor) -> Float[Tensor, "i m"]:
-    """Draw a block of random directions, always the same, so that equal matrices have equal factors."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(inward, most, generator=generator, dtype=torch.float32).to(like)
-
-
-def _found(
-    times: Callable[[Tensor], Tensor], transposed: Callable[[Tensor], Tensor], start: Float[Tensor, "i m"], rank: int
-) -> Factored:
-    """Find the range of M by power iterations with M Mᵀ, and decompose M within it."""
-    found = times(start)
+    most = min(rank + OVERSAMPLED, outward, inward)
+    start = torch.randn(inward, most, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+    found = matrices @ start.to(matrices)
     for _ in range(POWERS):
-        found = times(transposed(_orthonormal(found)))
+        found = matrices @ (matrices.mT @ _orthonormal(found))
     basis = _orthonormal(found)
-    inside = transposed(basis)
+    inside = matrices.mT @ basis
     _, vectors = _greatest(inside)
-    chosen = vectors[:, :, : min(rank, start.shape[1])].to(basis)
+    chosen = vectors[:, :, : min(rank, most)].to(basis)
     right = inside @ chosen
     lengths = right.norm(dim=1, keepdim=True)
     return basis @ chosen * lengths, right / torch.where(lengths > 0, lengths, 1.0)
@@ -98,8 +90,7 @@ class Factors:
     def inverse(self, damping: float, exponent: float = 1.0) -> Float[Tensor, "o i"]:
         """Return (Λ + λ)⁻ᵖ, where λ is *damping* times the mean of Λ and p the exponent.
 
-        Raises:
-            TrainingError: a number of Λ + λ is not above 0, or not finite.
+        TrainingError: a number of Λ + λ is not above 0, or not finite.
         """
         found = self.eigenvalues + damping * self.eigenvalues.mean()
         # Unlike eigenvalues of a decomposition, small means of squares are exact, so that only 0 is refused.
@@ -111,8 +102,7 @@ class Factors:
 def eigenbases(sums: Covariances, names: Sequence[str]) -> dict[str, tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]]:
     """Compute Q_a and Q_s of pools of linear maps: float32, from float64. Pools that read the same inputs share Q_a.
 
-    Raises:
-        TrainingError: no example has a gradient at one of the pools.
+    TrainingError: no example has a gradient at one of the pools.
     """
     inward: dict[str, Tensor] = {}
     found = {}
@@ -189,11 +179,8 @@ class HeldGradients:
         """By linear map: ``(q, o·i)``; or factors ``(o, q·r)`` and ``(i, q·r)``, whose products are the gradients."""
         self.lengths = torch.empty(0)
         """``(q,)``: |H^(-p/2) ∇ℓ| of each query."""
-
-    @property
-    def at_once(self) -> int:
+        self.at_once = READ_AT_ONCE
         """Number of documents that are read together."""
-        return READ_AT_ONCE
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Rotate the inputs into the eigenbasis."""
@@ -248,7 +235,7 @@ class HeldGradients:
         self.sites = {name: tuple(parts) for name, parts in whole.items()}
 
 
-class Scorer:
+class Scorer(Reader):
     """Reads gradients of training examples and multiplies them with the held queries' gradients: ``(count, q)``.
 
     With *factors* and *inverse* it also computes the squared length of H^(-p/2) ∇ℓ.
@@ -270,12 +257,7 @@ class Scorer:
         self.squares = torch.empty(0)
         """|H^(-p/2) ∇ℓ|² of the last batch; zeros without factors."""
 
-    def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Return the inputs, which are held until the gradients come."""
-        return inputs
-
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Add one linear map's part of the scores."""
         if places.whole is not self._places:
             self._places = places.whole
             self.scores = gradients.new_zeros(places.count, self._queries)

@@ -152,8 +152,7 @@ def check_size(weights: int, where: str = "hessian") -> None:
 def factor(matrix: Float64[np.ndarray, "d d"], damping: float) -> Float64[np.ndarray, "d d"]:
     """Return the lower triangle L with L Lᵀ = H + λI, λ being the damping.
 
-    Raises:
-        TrainingError: H + λI is not positive definite, or not finite.
+    TrainingError: H + λI is not positive definite, or not finite.
     """
     if not np.isfinite(matrix).all():
         raise _not_finite()
@@ -170,10 +169,8 @@ def solve(
     """Return (H + λI)⁻¹ r for each row r, by conjugate gradients for all rows together.
 
     Rows do not interact: each stops when the length of its residual, relative to r, is at most the tolerance, and no
-    more products are computed for it.
-
-    Raises:
-        TrainingError: *iterations* steps do not suffice, or H + λI is not positive definite or not finite.
+    more products are computed for it. TrainingError: *iterations* steps do not suffice, or H + λI is not positive
+    definite or not finite.
     """
     # Not the loop of scoring/orders.py: there all groups share each pass over the rows, so that a group that is done
     # costs nothing. Here a row that is done is left out, since each row costs a backward pass.
@@ -294,9 +291,8 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Read the gradients of the corpus, and factorise the Hessian or keep the tokens that its products need.
 
-        Raises:
-            ConfigError: the loss is not ``sft``, the LM lacks the modules, or they have too many weights.
-            TrainingError: H + λI is not positive definite, or all gradients are zero.
+        ConfigError: the loss is not ``sft``, the LM lacks the modules, or they have too many weights. TrainingError: H
+        + λI is not positive definite, or all gradients are zero.
         """
         if (loss := self._whole.settings.loss) != "sft":
             raise ConfigError(f"{self.name}: supports only loss=sft, not loss={loss}. Use method ekfac or logra.")

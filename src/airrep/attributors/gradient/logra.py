@@ -78,8 +78,8 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         return WhitenedSketch(whitening, self._share, chosen.seed, self.lm.execution.device)
 
     @property
-    def rank_must_fit(self) -> bool:
-        return self.settings.sketch is None
+    def least_width(self) -> int | None:
+        return self.settings.rank if self.settings.sketch is None else None
 
     @property
     def _share(self) -> int:
@@ -148,9 +148,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn directions and curvature from a sample, or load those that an earlier run stored.
 
-        Raises:
-            ConfigError: the rank is larger than the width of a linear map.
-            TrainingError: a linear map gets no gradient.
+        ConfigError: the rank is larger than the width of a linear map. TrainingError: a linear map gets no gradient.
         """
         super().fit(train)
         chosen = self.settings
@@ -249,7 +247,6 @@ class Whitening(NamedTuple):
         return cls(*(torch.from_numpy(np.ascontiguousarray(each)).float() for each in parts))
 
     def to(self, device: str) -> "Whitening":
-        """Return a copy on a device."""
         return Whitening(*(each.to(device) for each in self))
 
     def __call__(self, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:

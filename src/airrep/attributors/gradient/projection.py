@@ -22,10 +22,8 @@ Projections: TypeAlias = Mapping[str, tuple[Float[Tensor, "i r"], Float[Tensor, 
 def random_projections(sites: Sequence[Site], rank: int, seed: int) -> Projections:
     """Draw Gaussian matrices with variance 1/rank, so that inner products are kept in expectation.
 
-    Each depends only on the seed, its pool's name and widths, not on the other sites or the device.
-
-    Raises:
-        ConfigError: the rank is larger than the width of a site.
+    Each depends only on the seed, its pool's name and widths, not on the other sites or the device. ConfigError: the
+    rank is larger than the width of a site.
     """
     check_rank(sites, rank)
 
@@ -196,7 +194,6 @@ class Covariances:
         return inputs.new_empty(0)
 
     def take(self, site: Site, _kept: Tensor, gradients: Float[Tensor, "t o"], _places: DocumentPlaces, /) -> None:
-        """Add the output gradients."""
         self._gradients[site.pool] += self._add(1, site.pool, gradients)
 
     def _add(self, side: int, name: str, rows: Tensor) -> int:

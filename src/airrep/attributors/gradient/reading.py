@@ -90,10 +90,7 @@ def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> 
     """Return the linear maps of a transformers model whose names match *patterns*, in the model's order.
 
     Patterns are full names, with ``*`` for any text, or ``all-linear`` for all but the output layer; None: the maps of
-    MLPs. An error begins with *where*.
-
-    Raises:
-        ConfigError: a pattern matches no linear map; the names are listed.
+    MLPs. An error begins with *where*. ConfigError: a pattern matches no linear map; the names are listed.
     """
     linears = list(_linears(model))
     chosen = MLP if patterns is None else tuple(patterns)
@@ -104,13 +101,13 @@ def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> 
     missed = [] if patterns is None else [p for p in chosen if not any(fnmatchcase(s.name, p) for s in linears)]
     if not found or missed:
         raise ConfigError(
-            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {listed(linears)}. Set modules "
+            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {_listed(linears)}. Set modules "
             "to names from this list, or to patterns that match them."
         )
     return found
 
 
-def listed(sites: Sequence[Site]) -> str:
+def _listed(sites: Sequence[Site]) -> str:
     """List the names of linear maps, at most :data:`SHOWN` of them."""
     names = ", ".join(site.name for site in sites[:SHOWN])
     return (names + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")) or "none at all"
@@ -204,8 +201,9 @@ class DocumentPlaces:
 class Reader(Protocol):
     """Receives the inputs and output gradients of all sites in one forward and backward pass."""
 
-    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Receive a site's inputs; return what to hold of them until the gradients come."""
+    def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Receive a site's inputs; return what to hold of them until the gradients come: all, by default."""
+        return inputs
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Receive the result of :meth:`keep`, the gradients of the site's outputs, and the places of its tokens."""
@@ -234,14 +232,12 @@ def read_gradients(
 ) -> Iterator[ReadBatch]:
     """Pass documents through an LM, batch after batch; memory is bounded by a batch.
 
-    After each batch, the reader has received every site. Gradients are those of each document's own objective:
-    the mean, or sum, over its response tokens of the cross-entropy, in nats, or of minus the log odds
-    log p − log(1 − p). With a span, each token counts by its share in the span. For an LM tuned on preferences, the
-    objective is that loss, for documents that have its data: the gradient of a DPO pair is
-    β σ(−margin) (∇ log p(rejected) − ∇ log p(chosen)). The LM's weights stay as they are.
-
-    Raises:
-        ConfigError: a site does not see every token of the batch, or log odds are combined with a preference loss.
+    After each batch, the reader has received every site. Gradients are those of each document's own objective: the
+    mean, or sum, over its response tokens of the cross-entropy, in nats, or of minus the log odds log p − log(1 − p).
+    With a span, each token counts by its share in the span. For an LM tuned on preferences, the objective is that loss,
+    for documents that have its data: the gradient of a DPO pair is β σ(−margin) (∇ log p(rejected) − ∇ log p(chosen)).
+    The LM's weights stay as they are. ConfigError: a site does not see every token of the batch, or log odds are
+    combined with a preference loss.
     """
     execution = lm.execution
     tokens = min(execution.batch_tokens, TOKENS) if torch.device(execution.device).type == "cpu" else None
@@ -323,8 +319,7 @@ class SiteHooks(ExitStack):
     def end(self) -> None:
         """End a batch: the reader receives sites that no token met, or without gradients, with 0 tokens.
 
-        Raises:
-            ConfigError: a site that is not an expert was not run.
+        ConfigError: a site that is not an expert was not run.
         """
         assert self._reader is not None  # subclasses without a reader do not call this
         for site in self._sites:

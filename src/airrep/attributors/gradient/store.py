@@ -102,8 +102,7 @@ class GradientStore:
     ) -> Float32[np.ndarray, "n d"]:
         """Return rows of examples, in order; missing rows are computed, equal texts once, and stored in chunks.
 
-        Raises:
-            ArtifactError: a block was altered, or one cannot be written.
+        ArtifactError: a block was altered, or one cannot be written.
         """
         keys = [self._key_of(example) for example in examples]
         self._look()
@@ -192,7 +191,7 @@ def _checked(path: Path) -> dict[str, np.ndarray]:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Run the same command again.") from error
     if not path.stem.endswith(hashlib.sha256(content).hexdigest()[:32]):
         raise _altered(path)
-    return unpack_arrays(content)
+    return load(content)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -227,11 +226,6 @@ def recall_arrays(folder: Path | None, key: str) -> dict[str, np.ndarray] | None
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     """Return arrays as the bytes of a safetensors file."""
     return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})  # save ignores strides
-
-
-def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """Read arrays from the bytes of :func:`pack_arrays`."""
-    return load(content)
 
 
 def _altered(path: Path) -> ArtifactError:
@@ -315,7 +309,7 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
         (folder / STATE).write_bytes(pack_arrays(self._fitted()))
 
     def load_state(self, folder: Path) -> None:
-        self.take_learnt(unpack_arrays((folder / STATE).read_bytes()))
+        self.take_learnt(load((folder / STATE).read_bytes()))
 
     def _fitted(self) -> Arrays:
         return self.check_fitted(self._learnt)
@@ -383,8 +377,7 @@ class ScoreStore:
     def rows(self, train: Sequence[Example], score: Score, on_rows: OnRows | None = None) -> Float32[np.ndarray, "n q"]:
         """Return scores of training examples for all queries, in order; missing scores are computed and stored.
 
-        Raises:
-            ArtifactError: a file was altered, or one cannot be written.
+        ArtifactError: a file was altered, or one cannot be written.
         """
         place = {key: n for n, key in enumerate(self._asked)}
         columns: dict[str, np.ndarray] = {}

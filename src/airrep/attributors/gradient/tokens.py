@@ -67,10 +67,8 @@ def token_products(
 
     Row t and column s stand for the tokens that maps read, without the last one, which predicts nothing and has no
     gradient. The sum over all pairs is the product of the examples' gradients, as the pairing multiplies them; all are
-    0 for an example whose products are not finite, as its score is.
-
-    Raises:
-        ConfigError: a map does not show which tokens it reads.
+    0 for an example whose products are not finite, as its score is. ConfigError: a map does not show which tokens it
+    reads.
     """
     (count,) = query.lengths.tolist()
     held = _QueryTokens(pairing)
@@ -129,7 +127,6 @@ class _PairedTokens:
         return self._pairing.inputs(site, inputs)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Add the products of one map."""
         _check_known(site, places)
         if places.whole is not self._places:
             self._places = places.whole
@@ -179,11 +176,9 @@ class Projected:
         self._between: dict[str, Tensor] = {}
 
     def inputs(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Project the inputs."""
         return inputs if self._matrices is None else inputs @ self._matrices[site.pool][0].to(inputs.dtype)
 
     def gradients(self, site: Site, gradients: Float[Tensor, "t o"], /) -> Tensor:
-        """Project the gradients."""
         return gradients if self._matrices is None else gradients @ self._matrices[site.pool][1].to(gradients.dtype)
 
     def hold(self, query: Mapping[str, SiteTokens], count: int, /) -> None:

@@ -6,21 +6,25 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from scipy import linalg
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, SlowFit, count_rows
 from airrep.attributors.gradient.base import CheckpointAttributor, LmWeights
-from airrep.attributors.gradient.curvature import Fisher, damped
+from airrep.attributors.gradient.curvature import damped
 from airrep.attributors.gradient.reading import Objective
 from airrep.attributors.gradient.store import by_chunks, chunks
 from airrep.attributors.gradient.tokens import Dual
 from airrep.attributors.settings import TrakSettings
 from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ConfigError
 from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.runtime.metering import OnProgress
-from airrep.shapes import Float
+from airrep.shapes import Float, Float64
 
 LEARNT = "learnt.json"
+FISHER_NUMBERS = 2**30
+"""Most numbers in all Fisher matrices: 8 GiB in float64."""
 
 
 class _Learnt(NamedTuple):
@@ -63,27 +67,32 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Add up the Fisher matrix over the corpus; its gradients are stored on the way.
 
-        Raises:
-            ConfigError: there are too many features for Fisher matrices.
-            TrainingError: all gradients are zero.
+        ConfigError: there are too many features for Fisher matrices. TrainingError: all gradients are zero.
         """
         super().fit(train)
-        self.check_fisher([self.dimension] * len(self.weights))
-        fishers = [self._fisher(train, weights, progress) for weights in self.weights]
-        damping = self.settings.damping
-        # the mean squared length of (F + λI)⁻¹ g over the corpus, which is the trace of F (F + λI)⁻²
-        squares = [np.sum(fisher.eigenvalues / damped(fisher.eigenvalues, damping) ** 2) for fisher in fishers]
-        scale = float(1 / np.sqrt(sum(squares)))
-        inverses = tuple(fisher.inverse(damping) * scale for fisher in fishers)
-        self._learnt = _Learnt(inverses, scale, self.lm.corpus_key(train))
+        if len(self.weights) * self.dimension**2 > FISHER_NUMBERS:
+            raise ConfigError(
+                f"{self.name}: the Fisher matrices of {len(self.weights) * self.dimension:,} features need more than 8 "
+                "GiB. Lower rank, or name fewer modules."
+            )
+        squares, inverses = 0.0, []
+        for weights in self.weights:
+            values, vectors = linalg.eigh(self._fisher(train, weights, progress))
+            values = values.clip(min=0)
+            larger = damped(values, self.settings.damping)
+            # the mean squared length of (F + λI)⁻¹ g over the corpus, which is the trace of F (F + λI)⁻²
+            squares += float(np.sum(values / larger**2))
+            inverses.append((vectors / larger) @ vectors.T)
+        scale = float(1 / np.sqrt(squares))
+        self._learnt = _Learnt(tuple(each * scale for each in inverses), scale, self.lm.corpus_key(train))
 
-    def _fisher(self, train: Corpus, weights: LmWeights, progress: OnProgress | None) -> Fisher:
+    def _fisher(self, train: Corpus, weights: LmWeights, progress: OnProgress | None) -> Float64[np.ndarray, "d d"]:
         total = np.zeros((self.dimension, self.dimension))
         on_rows = count_rows(len(train), progress, stage="learning from the data")
         for part in chunks(train):
             rows = self.gradients(part, weights, on_rows).rows.astype(np.float64)
             total += rows.T @ rows
-        return Fisher.of(total / len(train))
+        return total / len(train)
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         self._fitted()

@@ -49,6 +49,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     name = "channels"
     pool: ClassVar[Pool] = "sum"
+    symmetric = False
 
     def __init__(self, settings: ChannelsSettings | None = None) -> None:
         super().__init__(settings or ChannelsSettings())
@@ -56,7 +57,6 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The channels."""
         return self._settings.channels
 
     @property
@@ -105,15 +105,10 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def _pools(self) -> tuple[Pooling, ...]:
         return tuple(map(channel_pooling, self.channels, self.parts))
 
-    @property
-    def symmetric(self) -> bool:
-        return False
-
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
         """Return each channel's own pool when *pool* is None; otherwise one pool over members' summed scores.
 
-        Raises:
-            ConfigError: the pool or temperature does not exist, or needs the features of a single method.
+        ConfigError: the pool or temperature does not exist, or needs the features of a single method.
         """
         if pool is None and temperature != 1:
             raise ConfigError(
@@ -125,8 +120,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Fit every channel; if one is relative, encode a sample of the corpus for its random groups as well.
 
-        Raises:
-            ConfigError: the LM after a warm-up does not fit the LM before it, or a channel's method raises one.
+        ConfigError: the LM after a warm-up does not fit the LM before it, or a channel's method raises one.
         """
         self._check_warmed()
         super().fit(train, progress)
@@ -161,10 +155,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def reweighed(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
         """Return these channels with a recipe's pools, temperatures and weights; channels that it lacks get weight 0.
 
-        What was learnt is shared, and features of training examples stay as they are.
-
-        Raises:
-            ConfigError: the recipe has a channel that is missing here, or one of these channels twice.
+        What was learnt is shared, and features of training examples stay as they are. ConfigError: the recipe has a
+        channel that is missing here, or one of these channels twice.
         """
         channels = self._weighed(recipe)
         other = ChannelsAttributor(ChannelsSettings(channels=channels))
@@ -180,8 +172,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def computed_as(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
         """Return the same channels, not fitted, with each one's device, precision and memory as in a recipe.
 
-        Raises:
-            ConfigError: as for :meth:`reweighed`.
+        ConfigError: as for :meth:`reweighed`.
         """
         chosen = self._matched(recipe)
         channels = tuple(_computed_as(one, chosen.get(one.title)) for one in self.channels)
@@ -313,8 +304,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             one, part, pool = self.channels[number], self.parts[number], self._pools[number]
             if one.candidates is not None:
                 found[one.title] = ScoresAsked(part, queries, kept, one.title, pool)
-                continue
-            found[one.title] = part.ask(queries, kept, done, one.title).pooled_by(pool)
+            else:
+                found[one.title] = part.ask(queries, kept, done, one.title).pooled_by(pool)
         return {title: found[title] for title in (self.channels[number].title for number in counted)}
 
     def _read(self, cheap: SumAsked, dear: ScoresAsked) -> Read:
@@ -333,11 +324,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         dear = np.array([one.candidates is not None for one in channels])
         if not dear.any():
             return relative_weights(channels, reference.scores(asked))
-        cheap = {one.title: asked[one.title] for one in channels if one.candidates is None}
         weights = relative_weights(channels, reference.few.scores(asked))
-        weights[:, ~dear] = relative_weights(
-            [one for one in channels if one.candidates is None], reference.scores(cheap)
-        )
+        rest = [one for one in channels if one.candidates is None]
+        weights[:, ~dear] = relative_weights(rest, reference.scores({one.title: asked[one.title] for one in rest}))
         return weights
 
 
@@ -383,8 +372,7 @@ def _identity(method: Attributor) -> str:
 def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
     """Return the pool that a channel names, or else its method's own.
 
-    Raises:
-        ConfigError: the pool does not exist, or does not pool members' scores.
+    ConfigError: the pool does not exist, or does not pool members' scores.
     """
     found = method.pooling(channel.pool, channel.temperature)
     if found.kind not in get_args(Pool):

@@ -84,7 +84,6 @@ class Reference:
         return found
 
     def save(self, folder: Path) -> None:
-        """Write the reference into a folder."""
         for number, part in enumerate(self.parts.values()):
             if isinstance(part, np.ndarray):
                 np.save(folder / f"reference-{number}.npy", part)

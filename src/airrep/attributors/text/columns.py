@@ -79,7 +79,6 @@ class _Table:
         self._high.append((columns[over], sums[over] >> 8))
 
     def background(self) -> Background:
-        """Return the counts of all that was added."""
         found, sums = (np.concatenate(part) for part in zip(*self._high, strict=True))
         high, place = np.unique(found, return_inverse=True)
         more = np.bincount(place, sums, len(high)).astype(np.int64) << 8
@@ -87,20 +86,12 @@ class _Table:
         order, gone = order_of(high), self._low.ravel()[high - (LENGTH + 1)] == 0  # to the last byte
         for row, part in enumerate((more, gone)):
             totals[:, row] += np.bincount(order, part, len(totals)).astype(np.int64)
-        columns = np.union1d(self._often(), high)
+        parts = enumerate(self._low.reshape(-1, _PART))  # columns whose last byte is above 1, found part by part
+        often = [np.flatnonzero(part > 1).astype(np.int32) + np.int32(LENGTH + 1 + n * _PART) for n, part in parts]
+        columns = np.union1d(np.concatenate(often), high)
         counts = self._low.ravel()[columns - (LENGTH + 1)].astype(np.int64)
         counts[np.searchsorted(columns, high)] += more
         return Background(columns, counts, totals)
-
-    def _often(self) -> np.ndarray:
-        """Return the columns whose last byte is above 1, ascending, searched part by part."""
-        parts = self._low.reshape(-1, _PART)
-        return np.concatenate(
-            [
-                np.flatnonzero(part > 1).astype(np.int32) + np.int32(LENGTH + 1 + n * _PART)
-                for n, part in enumerate(parts)
-            ]
-        )
 
 
 class HeldTokens:

@@ -66,15 +66,19 @@ class Terms:
         """Count each term in each text, ``(rows, terms)`` CSR float32, columns ascending."""
         return self._counted(texts, self._numbers.get)[0]
 
-    def learnt(self, texts: Iterable[str], least: int = 1) -> "LearntTerms":
-        """Return the terms that at least *least* texts have, sorted; the present vocabulary does not matter."""
+    def learnt(self, texts: Iterable[str], least: int = 1) -> tuple["Terms", np.ndarray, np.ndarray]:
+        """Return the terms that at least *least* texts have, sorted; the present vocabulary does not matter.
+
+        Also returns how many texts have each term, ``(terms,)`` int64, and how many terms each text has, with repeats
+        and rare terms, ``(rows,)`` float32.
+        """
         found = _Numbering()
         counts, lengths = self._counted(texts, found.__getitem__)
         having = np.bincount(counts.indices, minlength=len(found))
         names = sorted(name for name, number in found.items() if having[number] >= least)
         other = Terms(names, longest=self.longest)
         other._words = self._words
-        return LearntTerms(other, having[[found[name] for name in names]], lengths)
+        return other, having[[found[name] for name in names]], lengths
 
     def places(self, example: Example, view: View) -> Places:
         """Return where the terms stand in the text that a view shows."""
@@ -105,16 +109,6 @@ class Terms:
         width = len(self.names) or int(columns.max(initial=-1)) + 1
         counts = SparseRows.counts(columns, np.cumsum([0, *lengths]), width)
         return counts, np.array(lengths, np.float32)
-
-
-class LearntTerms(NamedTuple):
-    """Terms of a corpus."""
-
-    terms: Terms
-    having: np.ndarray
-    """``(terms,)`` int64: how many texts have each term."""
-    lengths: np.ndarray
-    """``(rows,)`` float32: how many terms each text has, with repeats and with terms that are too rare to keep."""
 
 
 def within_spans(
@@ -152,8 +146,6 @@ class NgramCounter:
 
         With *signs*, each character of scripts without spaces between words is a word.
         """
-        if longest < 1 or buckets < 1:
-            raise ConfigError(f"ngrams is {longest} and buckets is {buckets}; both must be at least 1.")
         self.longest, self.buckets, self._signs = longest, buckets, signs
         self._numbers = _BucketCache(buckets)
 
@@ -208,10 +200,8 @@ def log_ratio(target: np.ndarray, source: np.ndarray, smoothing: float) -> np.nd
     """Return the log ratio of each bucket's probabilities: log(p_target + ε) − log(p_source + ε).
 
     Its inner product with the counts of a text is the log importance weight of the text (DSIR). *target* holds counts,
-    ``(d,)``, or ``(q, d)`` for q targets. ε is the smoothing; with it, probabilities do not add up to 1.
-
-    Raises:
-        DataError: the counts of the source or of a target are all 0.
+    ``(d,)``, or ``(q, d)`` for q targets. ε is the smoothing; with it, probabilities do not add up to 1. DataError: the
+    counts of the source or of a target are all 0.
     """
     return _log_shares(target, "target", smoothing) - _log_shares(source, "source", smoothing)
 
@@ -297,14 +287,11 @@ class TfidfAttributor(TermsAttributor[TfidfSettings]):
 
     name = "tfidf"
     learns = ("idf",)
+    symmetric = True
 
     def __init__(self, settings: TfidfSettings | None = None) -> None:
         super().__init__(settings or TfidfSettings())
         self.longest = self._settings.ngrams
-
-    @property
-    def symmetric(self) -> bool:
-        return True
 
     def fit(self, train: Corpus) -> None:
         """Learn the vocabulary and the inverse document frequencies (ConfigError: no term is frequent enough)."""
@@ -341,9 +328,6 @@ class Bm25Attributor(TermsAttributor[Bm25Settings]):
 
     name = "bm25"
     learns = ("weights", "mean_length")
-
-    def __init__(self, settings: Bm25Settings | None = None) -> None:
-        super().__init__(settings or Bm25Settings())
 
     def fit(self, train: Corpus) -> None:
         """Learn the vocabulary, the weight of each term and the mean length (ConfigError: no example has a term)."""
@@ -407,8 +391,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         """φ_query of each example, ``(rows, d)``: a number in almost every bucket.
 
-        Raises:
-            DataError: a query has no words, with the view ``whole``.
+        DataError: a query has no words, with the view ``whole``.
         """
         parts: list[SparseFeatures] = [self._counter.count([])]
         for start in range(0, len(examples), TOGETHER):
@@ -421,8 +404,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
     def encode_target(self, examples: Sequence[Example]) -> SparseFeatures:
         """φ_query of all queries together as one target, ``(1, d)``, as in the DSIR paper.
 
-        Raises:
-            DataError: the queries have no words.
+        DataError: the queries have no words.
         """
         counts = self._within(examples).sum(axis=0)
         if not counts.any():

@@ -86,6 +86,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
     name = "ngram"
     reads_spans = True
     pool: ClassVar[Pool] = "ngram-lm"
+    symmetric = False
 
     def __init__(self, settings: NgramSettings | None = None) -> None:
         super().__init__(settings or NgramSettings())
@@ -119,10 +120,6 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return {} if self._settings.lm is None else {"precision": self.lm.execution.precision}
 
     @property
-    def symmetric(self) -> bool:
-        return False
-
-    @property
     def fingerprint(self) -> str:
         learnt = sha256()
         for part in self.check_fitted(self._background):
@@ -146,8 +143,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
     def fit(self, train: Corpus) -> None:
         """Count the n-grams of the training corpus.
 
-        Raises:
-            ConfigError: no example has a token in the view, or the LM does not exist.
+        ConfigError: no example has a token in the view, or the LM does not exist.
         """
         if self._settings.lm is not None:
             self.lm.check_readable(train, self.name)
@@ -287,11 +283,8 @@ def unexpected(
     """Return 1 − p of each response's tokens and its end, p being the LM's probability of them, ``(t + 1,)`` each.
 
     *found* are the counted tokens. If these are not the LM's *own*, the loss of each LM token is divided equally among
-    its characters that are not spaces, and a counted token has the sum of its characters' losses.
-
-    Raises:
-        ConfigError: the LM's tokenizer does not give places of tokens.
-        DataError: the LM cannot read an example.
+    its characters that are not spaces, and a counted token has the sum of its characters' losses. ConfigError: the LM's
+    tokenizer does not give places of tokens. DataError: the LM cannot read an example.
     """
     flags = own or [False] * len(examples)
     return [_misses(*row) for row in zip(examples, found, *_read(lm, examples), flags, strict=True)]

@@ -51,7 +51,6 @@ class TokenBatch:
 
     @classmethod
     def of(cls, texts: Sequence[Sequence[int] | np.ndarray]) -> "TokenBatch":
-        """Join the numbers of each text."""
         numbers = np.fromiter(chain.from_iterable(texts), np.int64)
         return cls(numbers, np.cumsum([0, *map(len, texts)]))
 
@@ -161,8 +160,7 @@ class _Words:
 def tokenizer_file(name: str, beside: tuple[str, ...] = ()) -> Path:
     """Find the ``tokenizer.json`` of a model; from the Hub, files *beside* it are fetched too if they exist.
 
-    Raises:
-        ConfigError: the model has none.
+    ConfigError: the model has none.
     """
     if name == SUBWORDS:
         return BUNDLED / TOKENIZER
@@ -228,8 +226,7 @@ _MOST_TOKENS = 2048
 def chat_of(settings: NgramSettings) -> "Chat | None":
     """Return the chat format of a model of which only the tokenizer is loaded; None without tokenizer_config.json.
 
-    Raises:
-        ConfigError: the tokenizer, or its chat template, cannot be used.
+    ConfigError: the tokenizer, or its chat template, cannot be used.
     """
     folder = tokenizer_file(settings.tokenizer, (_SAYS_HOW, "chat_template.jinja")).parent
     if not (folder / _SAYS_HOW).is_file():

@@ -171,7 +171,6 @@ class EffectStudy:
         return Corpus(pa.concat_tables([shard.examples.table for shard in self.indexes[0][1].shards]))
 
     def decide(self, pool: TrainingPool, resamples: int, **decisive: Any) -> None:
-        """Set :attr:`subject` and :attr:`request`."""
         of_data = {"measure": self.measure, "queries": self.queries.fingerprint, "pool": pool.fingerprint}
         self.subject = json_digest(of_data | decisive)
         indexes = [index.fingerprint for _, index in self.indexes]
@@ -187,7 +186,6 @@ class EffectStudy:
         return Row(name, index.method, estimate["value"], (low, high), values, difference=gap, **told)
 
     def evaluation(self, rows: Sequence[Row], facts: Mapping[str, Any]) -> Evaluation:
-        """Make the evaluation of these rows."""
         keys = tuple(("", query.id) for query in self.queries)
         facts = {**facts, "distinct_queries": len(np.unique(self.queries.content_hashes))}
         return Evaluation(self.measure, tuple(rows), keys, self.subject, facts=facts, request=self.request)

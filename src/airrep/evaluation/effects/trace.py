@@ -98,9 +98,7 @@ class Trace(EffectStudy):
         known = chosen.facts in TEXT_FIELDS or chosen.facts.partition(".")[0] in fields
         self._by = chosen.facts if known else "id"
         self._pools = TrainingPool.of(self.indexes, self._by, chosen.where)
-        self._wanted = [
-            _named_by(value) for value in self.queries.values(chosen.facts, fields if known else (), "--rows")
-        ]
+        self._wanted = list(map(_named_by, self.queries.values(chosen.facts, fields if known else (), "--rows")))
         if not any(self._wanted):
             raise DataError(
                 f"queries: no query has a value in the field '{chosen.facts}'. Give --rows FIELD: a field that holds "
@@ -171,15 +169,8 @@ class Trace(EffectStudy):
         gains = after.base[:, None] - after.losses[0]
         control = gains[:, np.searchsorted(rows, random)]
         every = np.arange(len(gains))[:, None]
-        return [
-            against_random(
-                gains[every, np.searchsorted(rows, one.top)].mean(axis=1),
-                control,
-                self._settings.resamples,
-                self._settings.seed,
-            )
-            for one in found
-        ]
+        own = (gains[every, np.searchsorted(rows, one.top)].mean(axis=1) for one in found)
+        return [against_random(each, control, self._settings.resamples, self._settings.seed) for each in own]
 
     def _row(self, place: int, found: Sequence[_Found], patches: Sequence[tuple[np.ndarray, Estimate]] | None) -> Row:
         settings, more, own = self._settings, dict[str, Any](), place > 0
@@ -194,9 +185,8 @@ class Trace(EffectStudy):
             free = TaskResamples.plain(len(self.queries), settings.resamples, settings.seed, bounded=False)
             gap = free.difference(gains, patches[0][0]).to_dict() if own else None
             more["tail_patch"] = as_json({**estimate.to_dict(), "minus_first": gap, "per_query": gains.tolist()})
-        return self.row(
-            place, value, measured["mrr"], plain.difference(measured["mrr"], first["mrr"]) if own else None, more
-        )
+        gap_of_mrr = plain.difference(measured["mrr"], first["mrr"]) if own else None
+        return self.row(place, value, measured["mrr"], gap_of_mrr, more)
 
     def _facts(self) -> dict[str, Any]:
         """Return facts on all rows; ``taught_by`` is the least and the greatest number of examples behind a query."""

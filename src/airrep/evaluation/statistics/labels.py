@@ -178,14 +178,10 @@ class Common(NamedTuple):
     """The share it would have if nothing were common: (1/√q + 1/√(m − 1))²."""
     alike: float
     """Share of the queries on the larger side of that component: 1 if all move together, ½ for a contrast."""
-    mean: np.ndarray
-    """``(m,)`` mean over queries of the standardised losses; NaN for a subset that lacks some."""
     error: float
     """Standard error of the mean LDS if scores had nothing to do with the losses (:func:`chance_errors`)."""
     error_alike: float
     """Standard error of the mean LDS by chance, if scores are equal for all queries."""
-    queries: int
-    """Queries whose losses vary."""
     subsets: int
     """Subsets that have the losses of all queries."""
 
@@ -204,11 +200,9 @@ def common_factor(losses: np.ndarray) -> Common | None:
         return None
     left, size, right = np.linalg.svd(z, full_matrices=False)
     positive = float((left[:, 0] * np.sign(right[0] @ z.mean(axis=0) or 1.0) > 0).mean())
-    mean = np.full(len(whole), np.nan)
-    mean[whole] = z.mean(axis=0)
     floor = min(1.0, (q**-0.5 + (m - 1) ** -0.5) ** 2)
     explained = float(size[0] ** 2 / (size**2).sum())
-    return Common(explained, floor, max(positive, 1 - positive), mean, *chance_errors(losses[:, whole]), q, m)
+    return Common(explained, floor, max(positive, 1 - positive), *chance_errors(losses[:, whole]), m)
 
 
 def chance_errors(losses: np.ndarray) -> tuple[float, float]:
@@ -376,7 +370,6 @@ class Moved(NamedTuple):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object."""
         return self._asdict() | {"noise": None if np.isnan(self.noise) else self.noise, "hardly": self.hardly}
 
 

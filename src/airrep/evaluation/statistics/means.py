@@ -33,7 +33,6 @@ class Estimate(NamedTuple):
     interval: Interval
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object."""
         return {"value": self.value, "interval": list(self.interval)}
 
 

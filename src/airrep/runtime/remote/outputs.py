@@ -19,16 +19,7 @@ from airrep.errors import ArtifactError
 from airrep.runtime import publishing
 from airrep.runtime.publishing import remove_leftovers, sync, sync_tree, temporary_folder, write_file, writing
 from airrep.runtime.remote.hub import hub_folder, storage_of
-from airrep.runtime.remote.places import (
-    cache,
-    is_hub,
-    name_of,
-    not_on_hub,
-    path_of,
-    published_from,
-    stand_for,
-    url_of,
-)
+from airrep.runtime.remote.places import cache, is_hub, name_of, not_on_hub, path_of, published_from, stand_for, url_of
 from airrep.runtime.remote.storage import Storage
 
 LAST = "manifest.json"

@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 
 from airrep.arrays import Rows
 from airrep.attributors.datamodels import KIND, write_datamodels
-from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError, need
 from airrep.evaluation.given import InstancesLike, labelled_instances
 from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread, varies
@@ -151,8 +150,8 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
             f"instance {instance.name} (sample of the data): only {int(known.sum())} subsets have a loss for every "
             "query, and at least two are needed. Finish the run of `airrep label`."
         )
-    train, column = _texts(instance.train)
-    queries, place = _texts(instance.queries)
+    train, column = np.unique(instance.train.content_hashes, return_inverse=True)
+    queries, place = np.unique(instance.queries.content_hashes, return_inverse=True)
     subsets = instance.subsets
     design = SparseRows.counts(column[subsets.rows], subsets.offsets, len(train))
     rewards = -instance.losses[:, known].astype(np.float64)
@@ -160,12 +159,6 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
     targets = np.zeros((len(queries), rewards.shape[1]))
     np.add.at(targets, place, rewards)
     return _Problem(train, queries, design[np.flatnonzero(known)], targets / np.bincount(place)[:, None])
-
-
-def _texts(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
-    """Content hashes, ascending and each once, and the place of each example among them."""
-    found, place = np.unique(corpus.content_hashes, return_inverse=True)
-    return found, place
 
 
 def _describe(
@@ -292,9 +285,7 @@ def _choose(path: RidgePath, targets: np.ndarray, parts: Sequence[Rows]) -> np.n
     return np.asarray(errors).argmin(axis=0)
 
 
-def r_squared(
-    predictions: np.ndarray, targets: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, Interval]:
+def r_squared(predictions: np.ndarray, targets: np.ndarray, resamples: int = RESAMPLES) -> tuple[float, Interval]:
     """R² = 1 − Σ_j (y_j − ŷ_j)² / Σ_j (y_j − ȳ)², mean over targets that vary, with a 95 % two-way interval.
 
     *predictions* and *targets* are ``(q, m)``.
@@ -302,7 +293,7 @@ def r_squared(
     known = varies(targets)
     wanted, errors = _centred(targets[known]), (predictions[known] - targets[known]) ** 2
     q, m = wanted.shape
-    drawn = Resamples.draw(seed, resamples, q, m)
+    drawn = Resamples.draw(0, resamples, q, m)
     plain = _explained(errors, wanted, np.ones((1, m)))[0]
     anew = _explained(errors, wanted, drawn.subsets.astype(np.float64))
     of_queries = drawn.queries / drawn.queries.sum(axis=1, keepdims=True)

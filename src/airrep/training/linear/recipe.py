@@ -52,7 +52,6 @@ class Adapted(Shown):
         return str(self.report["sentence"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object."""
         return {"channels": [one.model_dump(mode="json") for one in self.channels], **self.report}
 
 
@@ -203,9 +202,10 @@ def _write(path: Path, channels: Sequence[Channel], content: Mapping[str, Any], 
 
 
 def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
-    for name, given in (("methods", members), ("labels to learn from", learn), ("held-out labels", held_out)):
+    tested = "labels of other queries to test on (--held-out)"
+    for name, given in (("methods", members), ("labels to learn from (--labels)", learn), (tested, held_out)):
         if not given:
-            raise ConfigError(f"adapt: the list of {name} is empty. Give a list with at least one entry.")
+            raise ConfigError(f"adapt: {name} are missing. Give at least one.")
     for instance in (*learn, *held_out):
         normalise_losses(instance.losses)  # refuses labels that do not vary, before any work
     known = np.concatenate([instance.queries.content_hashes for instance in learn])

@@ -13,7 +13,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
 from airrep.attributors.gradient.projection import RandomProjection
-from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites, read_gradients, unread
+from airrep.attributors.gradient.reading import DocumentPlaces, Reader, Site, find_sites, read_gradients, unread
 from airrep.attributors.gradient.run.warmed import ReadsWarmup
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.settings import LessSettings
@@ -167,7 +167,7 @@ class LessAttributor(ReadsWarmup[LessSettings]):
         return rows
 
 
-class _AdapterReader:
+class _AdapterReader(Reader):
     """Reader that projects each document's whole gradient, site after site, a few documents at a time."""
 
     def __init__(self, sketch: RandomProjection, adam: Mapping[str, AdamMoments] | None) -> None:
@@ -180,12 +180,7 @@ class _AdapterReader:
         """Projections of the last batch; zeros for a document whose whole gradient is zero."""
         return torch.where(self._seen[:, None], self._sums, 0.0)
 
-    def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Return the inputs, which are held until the gradients come."""
-        return inputs
-
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
-        """Add a site's share of the projections."""
         if places.whole is not self._places:  # the first site of a new batch
             self._places = places.whole
             self._sums = gradients.new_zeros(places.count, self._sketch.dimension)

@@ -172,10 +172,8 @@ class Replay:
     def influence(self, queries: Documents, on_step: Callable[[], None] | None = None) -> Float64[np.ndarray, "n q"]:
         """Return the influence of each training example on each query's loss, in nats; higher = more helpful.
 
-        *on_step* is called after each step of the fine-tune, and after each step of the way back.
-
-        Raises:
-            ConfigError: the LM's code has no second derivative.
+        *on_step* is called after each step of the fine-tune, and after each step of the way back. ConfigError: the LM's
+        code has no second derivative.
         """
         lm, found = self._lm, np.zeros((len(self._documents), len(queries)))
         tell = on_step or (lambda: None)
@@ -319,12 +317,10 @@ class _States:
         )
 
     def read(self, number: int) -> AdamState:
-        """Read the state before a step."""
         found = load_file(self._path(number), self._device)
         return AdamState(*(_parts(found, name) for name in AdamState._fields))
 
     def gradients(self, number: int) -> list[Tensor]:
-        """Read the gradients of a step."""
         return _parts(load_file(self._path(number), self._device), "gradients")
 
     def _path(self, number: int) -> Path:
@@ -382,11 +378,6 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
             "MODEL --out DIR --set epsilon=1e-5"
         )
 
-    @cached_property
-    def folder(self) -> Path | None:
-        """The directory that stores scores."""
-        return store_folder(None)
-
     @property
     def _request(self) -> dict[str, Any]:
         """The warm-up's record of all that decides the fine-tune."""
@@ -400,8 +391,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:  # noqa: ARG002 - nothing takes long
         """Check that the corpus is the fine-tune's, and keep its tokens.
 
-        Raises:
-            ConfigError: the fine-tune was on other data, or its loss is not ``sft``.
+        ConfigError: the fine-tune was on other data, or its loss is not ``sft``.
         """
         if self.lm.settings.loss != "sft":
             raise ConfigError(
@@ -433,7 +423,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
     def scorer(self, queries: Sequence[Example]) -> QueryScorer:
         """Return a scorer for some queries (ConfigError, when called: an example is not in the fine-tune's data)."""
         key = json_digest({"scores": self.fingerprint, **self.execution})
-        store = ScoreStore(self.folder, key, queries, self.lm.key)
+        store = ScoreStore(store_folder(None), key, queries, self.lm.key)
 
         def followed(missing: Sequence[Example], chosen: Sequence[int]) -> np.ndarray:
             rows = self._followed([queries[place] for place in chosen])

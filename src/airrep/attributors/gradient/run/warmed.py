@@ -38,8 +38,7 @@ class ReadsWarmup(LanguageAttributor[S]):
     def lm(self) -> TargetLM:
         """The LM that the warm-up began from, after :meth:`prepare`; loaded when it is first needed.
 
-        Raises:
-            ConfigError: the LM is gone or has changed, or :meth:`prepare` fails.
+        ConfigError: the LM is gone or has changed, or :meth:`prepare` fails.
         """
         lm = load_lm(self._base)
         if lm.files.digest(lm.settings.trust_remote_code) != self.warmup.base["files"]:
