@@ -161,7 +161,7 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
     whole = ("--set", "what_if=true")
-    _refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "labels/0: its first fine-tune must")
+    _refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "its first fine-tune must")
     _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "has no temperature")
     tuned = ("--labels", "removals", "--tune", "labels#1")
     _refused(run("evaluate", "tfidf", *LABELS, *tuned), "--tune")
@@ -225,8 +225,8 @@ def test_evaluate_loo_tells_what_each_source_did(run):
 def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     shutil.copytree("labels", "moved/labels-copy", dirs_exist_ok=True)
     asked = ("evaluate", "tfidf", *LABELS, "--labels")
-    _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0 have the same examples")
-    _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0 have")
+    _refused(run(*asked, "labels#0,0"), "labels/0 and labels/0 have the same examples")
+    _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "labels/0 and labels-copy/0 have")
     _refused(
         run(*asked, "labels#0", "--tune", "moved/labels-copy"),
         "labels-copy/0 (a sample of the data) are also in --labels (as labels/0)",
@@ -397,4 +397,4 @@ def test_datamodels_refuse_options_of_an_encoder(run, beside):
 def test_what_lacks_is_named(run):
     _refused(run("evaluate", "i", "--lm", "m"), "--queries, and --count or --remove")
     _refused(run("evaluate", "i", "--queries", "q.jsonl", "--count", "3"), "--count needs --lm")
-    _refused(run("evaluate", "i", "--queries", "q.jsonl", "--why"), "--why needs --labels")
+    _refused(run("evaluate", "i", "--queries", "q.jsonl", "--why"), "so it needs --labels")
