@@ -49,7 +49,7 @@ async def transcript(index: Path) -> list[str]:
         await call("What data are these?", "describe_index")
         why = await call("**Why does the model say this?**", "why_this_answer", **ASKED, count=2)
         await call(
-            "Does the one example that stands out teach the model's answer more than the right answer?",
+            "Does the example that stands out teach the model's answer more strongly than it teaches the right answer?",
             "compare_two_answers",
             **ASKED,
             better="Yes, zucchini can be eaten raw.",

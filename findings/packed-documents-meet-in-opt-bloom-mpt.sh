@@ -3,12 +3,13 @@
 # causal model of transformers, or the model says that it cannot.
 #
 # What happens: with PyTorch's attention most types begin a new document where the position numbers do, and losses are
-# those of the documents one by one. OPT, Bloom, MPT, XGLM, BioGPT, MiniMax and Mamba take the same batch and let each
-# document read the one before it. There is no message.
+# those of the documents one by one. gpt-oss, OPT, Bloom, MPT, XGLM, BioGPT, MiniMax and Mamba take the same batch and let
+# each document read the one before it. There is no message.
 #
-# transformers 5.24.0, torch 2.13.0; 2026-11-29.
+# transformers 5.24.0, torch 2.13.0; 2026-11-30.
 # Seen, how far logits of the second document move when the first one changes, as a share of the largest logit:
 #     llama   0 %    qwen3    0 %    gemma2  0 %    falcon   0 %    gpt2    0 %    gpt_neox 0 %    stablelm 0 %
+#     gpt_oss 46 %
 #     opt     9 %    bloom  0.4 %    mpt    15 %    xglm     2 %    biogpt  3 %    minimax  5 %    mamba   13 %
 #
 # For you: packing without padding trains another model there: one whose answers depend on what happened to be packed
@@ -39,6 +40,7 @@ APART = {
     "stablelm": WIDE | {"num_key_value_heads": 4},
 }
 TOGETHER = {
+    "gpt_oss": WIDE | {"head_dim": 8, "num_key_value_heads": 4, "num_local_experts": 2, "num_experts_per_tok": 2},
     "opt": {"ffn_dim": 64, "word_embed_proj_dim": 32},
     "bloom": {"n_head": 4, "n_layer": 2},
     "mpt": {"d_model": 32, "n_heads": 4, "n_layers": 2},

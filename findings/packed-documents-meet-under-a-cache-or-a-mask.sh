@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# The guess: what keeps documents of a packed batch of `DataCollatorWithFlattening` apart is its position numbers; so the
-# batch has one loss, in the Trainer, in a loop of one's own, and in an evaluation.
+# The guess: what keeps documents of a packed batch of `DataCollatorWithFlattening` apart is its position numbers; so
+# the batch has one loss, in the Trainer, in a loop of one's own, and in an evaluation.
 #
-# What happens: with attention "sdpa", "eager" and "flex_attention", models such as Llama, Qwen3, Mistral and Gemma look at
-# these numbers only if the call makes no cache and has no attention mask. The default is to make a cache, in training
-# mode too: `model(**batch)` lets each document read all that stand before it. The Trainer sets `use_cache` to False for
-# its run, so it trains another loss than the same model and batch have elsewhere. A mask of ones, which says that
-# nothing is padding, does the same in the Trainer too. Gradient checkpointing changes nothing. No warning is given.
+# What happens: with attention "sdpa", "eager" and "flex_attention", models such as Llama, Qwen3, Mistral and Gemma
+# look at these numbers only if the call makes no cache and has no attention mask. The default is to make a cache, in
+# training mode too: `model(**batch)` lets each document read all that stand before it. The Trainer sets `use_cache`
+# to False for its run, so it trains another loss than the same model and batch have elsewhere. A mask of ones, which
+# says that nothing is padding, does the same in the Trainer too. Gradient checkpointing changes nothing. No warning
+# is given.
 #
 # transformers 5.24.0, accelerate 1.15.0, torch 2.13.0; 2026-11-30.
-# Seen, the loss of four packed documents, and the cosine of its gradient with that of the documents one by one ("eager"
-# gives the same numbers as "sdpa"):
+# Seen, the loss of four packed documents, and the cosine of its gradient with that of the documents one by one
+# ("eager" gives the same numbers as "sdpa"):
 #     one by one                               5.2631   1.000        the Trainer                  5.2632
 #     packed, use_cache=False                  5.2632   1.000        the Trainer, mask of ones    5.6464 (it shuffles)
 #     packed, as it is                         5.4031   0.273
 #     packed, use_cache=False, mask of ones    5.4031   0.273
 #
-# For you: gradients of a loop of your own, as attribution takes them, are not those of the run. Pass `use_cache=False`
-# and no attention mask, or read the documents one by one.
+# For you: gradients of a loop of your own, as attribution takes them, are not those of the run. Pass
+# `use_cache=False` and no attention mask, or read the documents one by one.
 set -euo pipefail
 
 place=$(mktemp -d)
@@ -89,6 +90,7 @@ for attention in ("sdpa", "eager"):
         apart = name in ("one by one", "packed, use_cache=False")
         assert abs(loss - true) < 1e-4 and near > 0.9999 if apart else abs(loss - true) > 0.05 and near < 0.9, name
     trained, masked = run(attention, False), run(attention, True)
-    print(f"{attention:6} {'the Trainer':38} {trained:.4f}\n{attention:6} {'the Trainer, mask of ones':38} {masked:.4f}")
+    print(f"{attention:6} {'the Trainer':38} {trained:.4f}")
+    print(f"{attention:6} {'the Trainer, mask of ones':38} {masked:.4f}")
     assert abs(trained - true) < 1e-4 and abs(masked - true) > 0.05
 PY

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# The guess: if `layer_replication` makes a deeper model from the layers of a smaller one, `merge_and_unload()` gives the
-# model that was trained, or refuses.
+# The guess: if `layer_replication` makes a deeper model from the layers of a smaller one, `merge_and_unload()` gives
+# the model that was trained, or refuses.
 #
-# What happens: neither. The copies of a layer share its base weights, and each has an adapter of its own. Merging adds
-# the changes of all copies to the one weight, so every copy gets the sum. peft means to refuse ("Cannot merge LORA layers
-# when base model layers are replicated"), but looks for the setting among the names of the adapters, and so never finds
-# it. `safe_merge=True` does the same. Only saving the merged model raises an error, about shared weights.
+# What happens: neither. The copies of a layer share its base weights, and each has an adapter of its own. Merging
+# adds the changes of all copies to the one weight, so every copy gets the sum. peft means to refuse ("Cannot merge
+# LORA layers when base model layers are replicated"), but looks for the setting among the names of the adapters, and
+# so never finds it. `safe_merge=True` does the same. Only saving the merged model raises an error, about shared
+# weights.
 #
 # peft 0.21.2, transformers 5.24.0, torch 2.13.0; 2026-11-30.
 # Seen, after training with `layer_replication=[[0, 2], [0, 2]]`, which makes 4 layers of 2:
@@ -16,8 +17,8 @@
 #     merged, safely                       3.8956   1.1
 #     merged, each layer copied before     3.3757   6.6e-07
 #
-# For you: whatever merges to evaluate or to generate, reads a model that nobody trained. Keep the base and the adapter
-# apart, or first give each layer weights of its own, as the last row does; this model can also be saved.
+# For you: whatever merges to evaluate or to generate, reads a model that nobody trained. Keep the base and the
+# adapter apart, or first give each layer weights of its own, as the last row does; this model can also be saved.
 set -euo pipefail
 
 place=$(mktemp -d)

@@ -2,10 +2,10 @@
 # The guess: an adapter with `ensure_weight_tying=True`, which peft's warning advises if the output layer shares its
 # weights with the embeddings, can be merged.
 #
-# What happens: in training the setting does what it says: embeddings and output layer have one adapter, and compute with
-# one changed table. But merging goes through both layers, and adds the change to the shared table twice. It does not
-# matter whether `target_modules` names "embed_tokens", "lm_head" or both. At the merge peft warns of "complications", in
-# the same words as without the setting. In `modules_to_save` the setting works.
+# What happens: in training the setting does what it says: embeddings and output layer have one adapter, and compute
+# with one changed table. But merging goes through both layers, and adds the change to the shared table twice. It does
+# not matter whether `target_modules` names "embed_tokens", "lm_head" or both. At the merge peft warns of
+# "complications", in the same words as without the setting. In `modules_to_save` the setting works.
 #
 # peft 0.21.2, transformers 5.24.0, torch 2.13.0; 2026-11-30.
 # Seen, with `ensure_weight_tying=True`:
@@ -15,8 +15,8 @@
 #     target_modules, both                3.2835         3.5469    4.2                         2 times
 #     modules_to_save, both               2.5550         2.5550    9.5e-07                     once
 #
-# For you: the merged folder holds a model that nobody trained. Keep the base and the adapter apart, or train both layers
-# by `modules_to_save` with this setting.
+# For you: the merged folder holds a model that nobody trained. Keep the base and the adapter apart, or train both
+# layers by `modules_to_save` with this setting.
 set -euo pipefail
 
 place=$(mktemp -d)

@@ -62,7 +62,7 @@ def report_command(
     ] = None,
     join: Annotated[
         bool,
-        Setting("Show evaluations with equal tags, queries and labels together in one table."),
+        Setting("Show evaluations in one table if they have the same tags and used the same queries and labels."),
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:

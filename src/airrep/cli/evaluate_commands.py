@@ -528,8 +528,8 @@ def compare_command(
 ) -> None:
     """Test, for each pair of indexes in evaluations, whether their values differ on the same queries and subsets.
 
-    All runs must have the same measure, queries and measured losses. p-values are two-sided. Adjusted p-values (Holm)
-    account for the number of pairs.
+    airrep compares values query by query, so all evaluations must have the same measure, queries and labels (losses
+    after fine-tunes). p-values are two-sided. Adjusted p-values (Holm) account for the number of pairs.
     """
     from airrep.cli.show.evaluations import print_comparison
     from airrep.evaluation.comparison import Comparison, compare_evaluations, comparison_request

@@ -80,7 +80,7 @@ class ShardOptions:
     ] = None
     state: Annotated[
         Path | None,
-        Setting("With --part: directory of a finished part. The new part reuses what the method learnt there."),
+        Setting("With --part: directory of a finished part, whose statistics of the corpus the new part reuses."),
     ] = None
 
 

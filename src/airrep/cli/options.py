@@ -73,7 +73,7 @@ RecipeOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|FILE",
-        help="Recipe (weights of the methods) to use instead of the index's own. With --recipe kind, airrep finds "
+        help="Recipe (weights of the methods) to use instead of the index's own. The recipe named 'kind' finds "
         "examples of the same kind as the query.",
     ),
 ]

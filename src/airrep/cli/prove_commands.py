@@ -82,8 +82,8 @@ def prove_command(
     naming: NamedRows,
     budget: Annotated[
         str | None,
-        "With a time limit, such as 30m or 2h: test how well the whole index predicts losses on your queries, instead "
-        "of the effect of single rows.",
+        "Time limit, such as 30m or 2h. With a time limit, airrep tests how well the whole index predicts losses on "
+        "your queries, and does not test single rows.",
     ] = None,
     prompt: Annotated[str | None, "Prompt of a query that you type, instead of a file (QUERIES)."] = None,
     response: Annotated[str | None, "The answer to --prompt that you want to explain."] = None,

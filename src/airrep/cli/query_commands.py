@@ -47,9 +47,10 @@ def top_command(
         ),
     ] = None,
 ) -> None:
-    """Find the training examples that taught an answer. With --better: those that taught it and not a better answer.
+    """Find the training examples that taught an answer.
 
-    Each answer gets a verdict: an example stands out, the evidence is weak, or nothing here taught the answer.
+    With --better, find the examples that taught this answer but not the better answer. Each answer gets a verdict: an
+    example stands out, the evidence is weak, or nothing here taught the answer.
     """
     from airrep.answers.verdict import top
     from airrep.cli.show.console import Meter
@@ -148,7 +149,7 @@ class PickOptions:
     diversity: Annotated[
         float, Setting("Penalty for examples that resemble earlier picks: a number from 0 to below 1.")
     ] = 0.0
-    by: Annotated[str | None, "Field that --most applies to, such as source."] = None
+    by: Annotated[str | None, "With --most: the field whose values are limited, such as source."] = None
     most: Annotated[
         list[str] | None,
         "Pick at most this many examples for each value of the field --by (such as 500), or for a single value (such "
