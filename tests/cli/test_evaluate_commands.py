@@ -236,7 +236,7 @@ def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
         "labels/1 and labels/1 have the same",
     )
     loo = ("evaluate", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
-    _refused(run(*loo), "instances removals/0 and removals/0 have the same")
+    _refused(run(*loo), "removals/0 and removals/0 have the same")
     _refused(run("evaluate", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
 
 
