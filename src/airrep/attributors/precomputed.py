@@ -22,6 +22,9 @@ from airrep.errors import ConfigError, DataError, many
 from airrep.runtime.artifacts import canonical_json, file_digest, json_digest
 from airrep.scoring.pooling import Pool
 
+_SMALL, _LARGE = 2.0**-4, 2.0**15
+"""Features are scaled unless the largest is between these: an index stores float16, which would lose their digits."""
+
 _DIGESTED = 2**14
 """Rows of keys that are hashed at a time."""
 
@@ -150,8 +153,9 @@ def _digest(keys: np.ndarray) -> str:
 class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     """Inner products of features from files; examples are recognised by id and text, or else by text alone.
 
-    Queries have features of their own if ``queries`` is set; otherwise they are training examples. Training features
-    are multiplied by the power of two of :func:`shift_of`, and query features divided by it: scores stay the same.
+    Queries have features of their own if ``queries`` is set; otherwise they are training examples. Very small or
+    large training features are multiplied by the power of two of :func:`shift_of`, and query features divided by it:
+    scores stay the same.
     """
 
     name = "precomputed"
@@ -190,7 +194,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         file = self._file
         self._train = _KnownExamples(_keys(train), file.rows_of(train, "training corpus"))
         self._learnt = {
-            "shift": shift_of(file.largest()),
+            "shift": 0 if _SMALL <= (largest := file.largest()) < _LARGE else shift_of(largest),
             "train": file.fingerprint,
             "dimension": file.dimension,
             "examples": _digest(self._train.keys),

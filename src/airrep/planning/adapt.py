@@ -209,6 +209,8 @@ class Adaptation:
         """Return the given queries that the LM can read, each text once; None if none are given."""
         if self.queries is None:
             return None
+        if not len(self.queries):
+            raise ConfigError("queries is empty. Pass at least one query.")
         found = self._read_whole(self.queries, "queries")
         found = found.take(np.sort(np.unique(found.content_hashes, return_index=True)[1]))
         drawn = min(len(found), plan.held_out_queries)

@@ -131,7 +131,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def _check_warmed(self) -> None:
         """Compare each LM after a warm-up with the LM before it, and log a warning if they do not seem to match."""
         read = [(one.warmed, one.settings) for one in self.channels if one.settings.get("lm") is not None]
-        before = next((own for warmed, own in read if not warmed), None)
+        own = self._settings.model_dump(exclude={"channels"}, exclude_none=True)
+        before = next((one for warmed, one in read if not warmed), own if self._settings.lm is not None else None)
         for after in (own for warmed, own in read if warmed):
             from airrep.lm.warmup import check_after  # here, since few recipes read an LM after a warm-up
 

@@ -83,7 +83,7 @@ _JOINED = {
 _ASKED = ("prompt", "question", "instruction", "query", "input", "problem")
 """Fields that may hold the prompt of a preference pair."""
 _ENDED = "Add the answer"
-"""Advice for a preference pair that does not end with an answer: ``turns`` does not change how a pair is read."""
+"""Advice for a record without an answer at its end where ``turns`` does not change how the record is read."""
 _SYSTEM = ("system", "system_prompt")
 _AS_TRL = "joined without a chat template as trl does"
 _OPTIONS = ("options", "choices")
@@ -295,7 +295,7 @@ def _conversational(
     """Read the messages of a prompt and of a completion, which alone is learnt: as one example if *whole*."""
     if whole:
         after, note = _up_to_answer([one._replace(learnt=True) for one in after])
-        return Read(form + note, [_completed(before, after, name)])
+        return Read(form + note, [_completed(before, after, name, _ENDED)])
     pairs = every_turn(before + after, name, len(before))
     if turns == "all" and len(pairs) > 1:
         return Read(form, pairs)
@@ -414,7 +414,7 @@ def _of_messages(messages: list[Message], form: str, turns: Turns, *, whole: boo
     """Read the last turn or all turns; a conversation that is learnt *whole* is one example, with no turn left out."""
     if whole:
         messages, note = _up_to_answer(messages)
-        return Read(form + note, [last_turn(messages, form)])
+        return Read(form + note, [last_turn(messages, form, _ENDED)])
     pairs = every_turn(messages, form) if turns == "all" else [last_turn(messages)]
     if len(pairs) > 1:
         return Read(form, pairs)
