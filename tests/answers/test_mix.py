@@ -119,7 +119,7 @@ def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> 
         airrep.mix(index, queries, by="tag")
     with pytest.raises(ConfigError, match="has no field 'None'"):
         airrep.mix(index, queries, by=None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="has 1 values; at least two are needed"):
+    with pytest.raises(ConfigError, match="has 1 value; at least two are needed"):
         airrep.mix(index, queries, where="source == 'forum'")
 
 

@@ -157,7 +157,7 @@ def test_lines_that_are_no_json_and_too_few_lines_are_refused(published: Path) -
     with pytest.raises(DataError, match="lds.jsonl: cannot be read: .*"):
         read_published(published)
     (published / "lds.jsonl").write_text(json.dumps({"train_subset": [1], "test_loss": [1, 2, 3, 4]}) + "\n")
-    with pytest.raises(DataError, match="lds.jsonl: has 1 subsets"):
+    with pytest.raises(DataError, match="lds.jsonl: has 1 subset,"):
         read_published(published)
 
 

@@ -138,6 +138,8 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
         [*(Example(f"answer {n} x", "y", f"q{n}") for n in range(3)), WORDED[0], replace(WORDED[0], id="again")]
     )
     told: list[str] = []
+    with pytest.raises(ConfigError, match="^queries is empty"):
+        Adaptation(WORDED, out=tmp_path / "out", queries=asked[:0], tell=told.append, **parts).run(WEIGHING)
     made = Adaptation(WORDED, out=tmp_path / "out", queries=asked, tell=told.append, **parts).run(WEIGHING)
     judged = Labels(tmp_path / "out" / "judge" / "labels")
     assert judged.plan.query_fingerprint == asked.take(range(4)).fingerprint  # each text once

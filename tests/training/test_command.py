@@ -73,7 +73,7 @@ def test_weights_are_learnt_from_labels_by_one_command(run: Command) -> None:
     ("arguments", "words"),
     [
         (ADAPT[:2] + ADAPT[-2:], "no --lm"),
-        (ADAPT[:4] + ADAPT[-2:], "held-out labels is empty"),
+        (ADAPT[:4] + ADAPT[-2:], "--held-out"),
         ((*ADAPT[:2], "--lm", "tiny", *ADAPT[4:]), "only with --labels"),
         ((*ADAPT, "--recipe", "missing.yaml"), "missing.yaml"),
     ],

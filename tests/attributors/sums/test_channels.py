@@ -605,6 +605,9 @@ def test_the_lm_itself_is_not_taken_for_one_after_a_warm_up(tmp_path: Path, befo
     for name in (before, f"{before}/", str(tmp_path / "link"), str(tmp_path / "after" / ".." / "before")):
         with pytest.raises(ConfigError, match=f"^warmed {before}: .* same weights as lm {before}"):
             build_index(TRAIN, tmp_path / "i", "channels", settings={"lm": before, "warmed": name})
+    alone = {"lm": before, "warmed": before, "channels": [{"method": "tfidf"}, {"method": "rds", "warmed": True}]}
+    with pytest.raises(ConfigError, match="same weights as lm"):
+        build_index(TRAIN, tmp_path / "i", "channels", settings=alone)
     assert not (tmp_path / "i").exists()
 
 

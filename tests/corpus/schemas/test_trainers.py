@@ -91,6 +91,8 @@ def test_trl_trains_a_conversation_once_whatever_the_turns(record: dict[str, Any
 
 @pytest.mark.parametrize("turns", ["last", "all"])
 def test_trl_reads_a_conversation_up_to_its_last_answer(turns: Turns) -> None:
+    with pytest.raises(DataError, match="message. Add the answer, or"):  # turns="all" would not help
+        Corpus.from_records([{"messages": TALK[:1]}], trained_with="trl", turns=turns)
     note = " (messages after the last answer: not read)"
     chat = Corpus.from_records([{"messages": TALK[:4]}], trained_with="trl", turns=turns)
     assert (chat.reading.forms, chat[0].response, chat[0].chat) == (
