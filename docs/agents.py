@@ -58,7 +58,10 @@ async def transcript(index: Path) -> list[str]:
         first = why["hits"][0]["id"]
         await call("It does. What does this example say?", "read_example", id=first)
         await call(
-            "**What should I drop?** What would change without this example?", "what_if_i_drop", **ASKED, ids=[first]
+            "**What should I drop?** The next call asks what would change without the zucchini example.",
+            "what_if_i_drop",
+            **ASKED,
+            ids=[first],
         )
     return lines
 
