@@ -140,6 +140,7 @@ def test_the_verdict_is_on_the_queries_that_are_given(parts, tmp_path):
     told: list[str] = []
     with pytest.raises(ConfigError, match="^queries is empty"):
         Adaptation(WORDED, out=tmp_path / "none", queries=asked[:0], tell=told.append, **parts).run(WEIGHING)
+    assert not (tmp_path / "none").exists()
     made = Adaptation(WORDED, out=tmp_path / "out", queries=asked, tell=told.append, **parts).run(WEIGHING)
     judged = Labels(tmp_path / "out" / "judge" / "labels")
     assert judged.plan.query_fingerprint == asked.take(range(4)).fingerprint  # each text once

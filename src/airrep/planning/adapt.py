@@ -93,6 +93,8 @@ class Adaptation:
         """
         if (lm := self.lm.before()) != self.lm:
             return replace(self, lm=lm).run(seconds)
+        if self.queries is not None and not len(self.queries):
+            raise ConfigError("queries is empty. Pass at least one query.")
         out, begun, tell = make_folder(here_only(self.out, "an adaptation is made")), time.monotonic(), self.tell
         with locked(out):
             plan, usable = self._plan(out, seconds)
@@ -209,8 +211,6 @@ class Adaptation:
         """Return the given queries that the LM can read, each text once; None if none are given."""
         if self.queries is None:
             return None
-        if not len(self.queries):
-            raise ConfigError("queries is empty. Pass at least one query.")
         found = self._read_whole(self.queries, "queries")
         found = found.take(np.sort(np.unique(found.content_hashes, return_index=True)[1]))
         drawn = min(len(found), plan.held_out_queries)
