@@ -193,8 +193,8 @@ class ByLabels:
     pool: options.PoolOption = None
     tune: Annotated[
         list[str] | None,
-        "Labels (measured losses) that --labels does not contain: airrep tunes a softmax temperature on them. With "
-        "--pool attention or signed-attention, the temperature sets how unequally the examples of a group count.",
+        "Labels (measured losses), other than those of --labels, on which airrep chooses the softmax temperature of "
+        "--pool attention or signed-attention.",
     ] = None
     why: Annotated[
         bool,
@@ -236,8 +236,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of each query that says which training examples taught its answer: their ids, or, if training examples "
-        "have this field too, the value that these examples have in it.",
+        "Field of each query that says which training examples taught its answer. The field holds their ids, or a "
+        "value that these training examples have in a field of the same name.",
     ] = None
     selecting: Annotated[
         str | None,

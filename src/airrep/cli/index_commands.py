@@ -33,8 +33,8 @@ class MakingOptions:
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Recipe, which combines methods: a name or a YAML file. Default: text; lm with --lm; lm-warm with "
-            "--warmed.",
+            help="Recipe, which combines methods: a name or a YAML file. The default is text. With --lm it is lm, and "
+            "with --lm and --warmed it is lm-warm.",
         ),
     ] = None
     method: Annotated[

@@ -311,9 +311,9 @@ class LeftOutStudy(LdsStudy):
         kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
         if kept is not None:
             raise DataError(
-                f"instance {kept} (sample of the data): not every fine-tune leaves out a small part (at most a tenth) "
-                "of the training examples, as the fine-tunes of other instances do. Evaluate this instance in a "
-                "separate run."
+                f"instance {kept} (sample of the data): some of its fine-tunes leave out no training example, or more "
+                "than a tenth of them, unlike the fine-tunes of other instances. Evaluate this instance in a separate "
+                "run."
             )
         if self.tune:
             raise ConfigError(
