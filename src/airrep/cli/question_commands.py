@@ -152,8 +152,8 @@ def mix_command(
         list[str] | None,
         typer.Option(
             metavar="FORM=PLACE",
-            help="Also write the sources' weights: yaml=FILE; llama-factory=FILE (arguments for LLaMA-Factory); axolotl=DIR "
-            "(sampled examples, and entries for Axolotl's config). May be repeated.",
+            help="Also write the sources' weights: yaml=FILE; llama-factory=FILE (arguments for LLaMA-Factory); "
+            "axolotl=DIR (sampled examples, and entries for Axolotl's config). May be repeated.",
         ),
     ] = None,
 ) -> None:
