@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The guess: a batch that teaches nothing, because its gradient is 0, moves the weights under Muon by what is left of the
-# momentum, and after some such batches they rest, as under AdamW and SGD. Examples: a policy gradient (GRPO without a KL
-# term) where all answers to a question have the same reward, or rows that are counted with the weight 0.
+# The guess: a batch that teaches nothing, because its gradient is 0, moves the weights under Muon by what is left of
+# the momentum, and after some such batches they rest, as under AdamW and SGD. Examples: a policy gradient (GRPO
+# without a KL term) where all answers to a question have the same reward, or rows that are counted with the weight 0.
 #
 # What happens: every such batch is a step of full length, for hundreds of steps. The momentum shrinks, but Muon makes
 # the singular values of the step about 1 however small it is, until its norm comes near `eps` (1e-7). So the weights
@@ -13,7 +13,7 @@
 #              length of a step                              loss on the eight texts
 #              first   20th    after 10, 50 and 200 of 0     first   20th    after 10, 50 and 200 of 0
 #     Muon     0.584   0.589   0.589   0.589   0.585         4.17    2.97    3.39    4.00    4.12
-#     AdamW    0.858   0.276   0.099   0.002   0.000         4.17    2.97    3.05    3.15    3.15
+#     AdamW    0.858   0.276   0.099   0.002   0.000         4.17    2.97    3.05    3.14    3.15
 #     SGD      0.316   0.422   0.240   0.031   0.000         4.17    3.48    3.77    3.84    3.85
 #
 # For you: do not call `step` for a batch without a gradient, or set its gradients to None first. With Muon, the change

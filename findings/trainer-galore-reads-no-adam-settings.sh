@@ -4,10 +4,10 @@
 #
 # What happens: of these settings GaLore is given the learning rate only. Weight decay is always 0, also for the layers
 # that are not projected, because the Trainer's groups with and without decay are replaced by GaLore's own two groups.
-# The betas are always 0.9 and 0.999 and epsilon 1e-6, whatever `adam_beta1`, `adam_beta2` and `adam_epsilon` say. APOLLO
-# reads betas and epsilon for the layers that it projects, and has no weight decay anywhere. The layerwise forms step
-# within `backward`, so `max_grad_norm` does not hold either. There is no warning, the saved arguments have the values
-# that you passed, and the documentation does not tell of it.
+# The betas are always 0.9 and 0.999 and epsilon 1e-6, whatever `adam_beta1`, `adam_beta2` and `adam_epsilon` say.
+# APOLLO reads betas and epsilon for the layers that it projects, and has no weight decay anywhere. The layerwise forms
+# step within `backward`, so `max_grad_norm` does not hold either. There is no warning, the saved arguments have the
+# values that you passed, and the documentation does not tell of it.
 #
 # transformers 5.24.0, galore-torch 1.0, apollo-torch 1.0.3, torch 2.13.0; 2026-11-30.
 # Seen, how far the weights after 20 steps move if one setting changes:
@@ -18,8 +18,8 @@
 #     max_grad_norm to 0.001   0.331         0.874          0.885          0
 #
 # For you: a sweep over weight decay or betas with GaLore compares equal runs, and a replay of the run from its saved
-# arguments with decay is another run. Build the optimizer yourself, with `weight_decay` and `betas` in both groups, and
-# pass it by `optimizers`.
+# arguments with decay is another run. Build the optimizer yourself, with `weight_decay` and `betas` in both groups,
+# and pass it by `optimizers`.
 set -euo pipefail
 
 place=$(mktemp -d)
