@@ -99,8 +99,7 @@ def prove_command(
     """Fine-tune with and without some rows, and say whether they taught an answer. Random rows are the control.
 
     --set changes settings of the fine-tuning, such as --set learning_rate=1e-4. Use the settings that your model was
-    trained with. To go on after an interruption, run the same command again. You can also run it again with more
-    --seeds.
+    trained with. To go on after an interruption, or to add --seeds, run the same command again.
 
     With --budget, airrep tests whether the index can be trusted on your queries. It fine-tunes the LM on as many random
     subsets of the data as the time allows. It then compares how well the index, n-gram counts, TF-IDF, gradients and

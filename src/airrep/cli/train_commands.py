@@ -229,9 +229,8 @@ def adapt_command(
 ) -> None:
     """Learn, within a time budget, how to weigh methods for your data and LM, and say if this beats the defaults.
 
-    The command measures how fast this machine is, and fine-tunes the LM on random subsets. From the losses it learns a
-    weight for each method; a score is the weighted sum of the methods' scores. If there is time, it also trains an
-    encoder.
+    The command measures this machine's speed and fine-tunes the LM on random subsets. From the losses it learns a
+    weight for each method. If there is time, it also trains an encoder.
 
     The result is tested on examples and queries that were not used for learning: random rows, or your --queries.
 
