@@ -245,8 +245,8 @@ def effects_of(losses: Float[np.ndarray, "n 3"], overlap: float) -> Effects:
     same in all repeats, and by the mean over the random sets. *overlap* (o) is the share of its rows that a random set
     has in common with another one: the sets vary less from repeat to repeat, by the factor 1 − o, and what they share
     moves their mean. So the interval is d̄ ± t s √((1 + o) / (1 − o) + 1/n), with Student's t of n − 1 degrees of
-    freedom. It is that of one further set; the interval of a mean would in the end exclude 0 for any set. Subsets are in
-    the order of :data:`WHOLE`.
+    freedom. It is that of one further set; that of a mean would in the end exclude 0 for any set. Subsets are in the
+    order of :data:`WHOLE`.
     """
     named = losses[:, WITHOUT_NAMED] - losses[:, WHOLE]
     random = losses[:, WITHOUT_RANDOM] - losses[:, WHOLE]
