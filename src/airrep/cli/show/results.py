@@ -127,7 +127,7 @@ def _print_provenance(
     units = (
         "" if origin.units == Provenance.units else f"; {origin.units}"
     )  # the usual ones say nothing to most readers
-    units = f"; deviations from the mean score of all examples{units}" if told else units
+    units = f"; deviations from the mean score of the ranked examples{units}" if told else units
     pool = f", {origin.pooling} pooling" if origin.pooling not in ("", "channels") else ""
     method = "sum over the recipe's methods" if origin.method == "channels" else f"method {origin.method}"
     remark(f"{origin.sign}{units}{pool}; {method}, index {origin.index[:12]}")
