@@ -195,9 +195,9 @@ def _proved(result: ProofResult) -> Iterator[Table]:
         if effects is not None
     ]
     told = (
-        f"{result.repeats:,} × 3 fine-tunes of {result.lm}. Their data: the {len(result.rows):,} named rows, as many "
-        f"random rows like them, and {result.context:,} other rows. {result.note} Values in nats per token, with 95 % "
-        "intervals."
+        f"{result.repeats:,} × 3 fine-tunes of {result.lm}. Their data: the named rows ({len(result.rows):,}), as "
+        f"many random rows like them, and {result.context:,} other rows. {result.note} Values in nats per token, with "
+        "95 % intervals."
     )
     caption = " ".join([told, *(f"{one[:1].upper()}{one[1:]}." for one in result.cautions)])
     yield Table(result.sentence, ("answer", *columns), tuple(lines[:ROWS]), caption, words=True)
