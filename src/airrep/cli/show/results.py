@@ -99,7 +99,7 @@ def _print_first_to_drop(result: GroupResult) -> None:
         remark("No group teaches the given answers in place of the better ones, so there is no group to drop.")
         return
     told = f"Drop this first: {printable(short(first.group.name, 60))}. It teaches the answers most in place of the "
-    told += f"better ones, for {first.first:,} of {len(result.entries):,} queries."
+    told += f"better ones, for {first.first:,} of {many(len(result.entries), 'query', 'queries')}."
     print_lines(Text(told, style="bold"))
 
 
