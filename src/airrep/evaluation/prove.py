@@ -347,8 +347,9 @@ class _Case:
                 f"{len(trial.others):,} remaining rows have a text that differs from the named rows. Name fewer rows."
             )
         self.tell(
-            f"running {3 * self.settings.seeds:,} fine-tunes on {trial.sized:,} other rows. A third of the fine-tunes "
-            f"add the named rows ({count:,}), a third as many random rows, and a third both; results are kept in {out}"
+            f"running {3 * self.settings.seeds:,} fine-tunes in sets of three. The three read the same "
+            f"{trial.sized:,} random rows; one adds the named rows ({count:,}), one adds as many other random rows, "
+            f"one adds both. Results are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}

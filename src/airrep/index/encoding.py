@@ -130,9 +130,9 @@ class EncodeSetup:
         attributor = self.source.make() if isinstance(self.source, MethodCopy) else self.source
         if attributor.fingerprint != self.fingerprint or dict(attributor.execution) != dict(self.execution):
             raise ArtifactError(
-                f"method '{attributor.name}': a worker process and the main process ({self.fingerprint[:12]}, "
-                f"{dict(self.execution)}) use different models or precisions. Put the same model files on every "
-                "machine, and set --precision (not auto)."
+                f"method '{attributor.name}': a worker process and the main process use different models or precisions "
+                f"({attributor.fingerprint[:12]} {dict(attributor.execution)} and {self.fingerprint[:12]} "
+                f"{dict(self.execution)}). Put the same model files on every machine, and set --precision (not auto)."
             )
         return lambda shard: _encode(attributor, shard)
 

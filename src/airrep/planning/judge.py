@@ -165,8 +165,8 @@ def check_examples(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"judge: the index has {many(examples, 'example')} for fine-tunes, not counting the queries, but at least "
-            f"{LEAST_EXAMPLES} are needed. Use an index of more examples."
+            f"judge: the index has {many(examples, 'example')} to fine-tune on, but at least {LEAST_EXAMPLES} are "
+            "needed. Examples that are also queries do not count. Use an index of more examples."
         )
 
 

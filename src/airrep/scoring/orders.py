@@ -55,8 +55,9 @@ def _check_sizes(groups: Groups, examples: int, pooling: Pooling) -> None:
     full = np.flatnonzero(groups.sizes >= examples)
     if len(full):
         raise ConfigError(
-            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but --pool {pooling} scores "
-            "its removal, so other examples must remain. Remove members from the group, or use another --pool."
+            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but --pool {pooling} "
+            "estimates the effect of removing the group, so other examples must remain. Remove members from the group, "
+            "or use another --pool."
         )
 
 
@@ -170,7 +171,8 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "pool order-inf (a way to score a group): one of the groups cannot be scored, because the loss without "
-            "this group has no minimum. Use --pool order-1, or an index built with --method logra."
+            "pool order-inf (a way to score a group): one of the groups cannot be scored. Without its examples, the "
+            "training loss, as the index approximates it, has no minimum. Use --pool order-1, or an index built with "
+            "--method logra."
         )
     return found
