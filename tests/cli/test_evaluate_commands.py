@@ -262,7 +262,7 @@ def test_runs_are_compared_pair_by_pair(run):
         run("compare", "in-sum", "elsewhere"),
         "elsewhere and in-sum cannot be compared",
     )
-    _refused(run("compare", "in-sum"), "the runs have only one row")
+    _refused(run("compare", "in-sum"), "the evaluations hold only one result")
     _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
 
 

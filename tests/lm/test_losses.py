@@ -128,7 +128,11 @@ def test_a_warm_up_on_pairs_is_compared_with_the_lm_before_it(tmp_path: Path) ->
             'example "x" has no rejected response, which loss=dpo needs. Read pairs with --preferences',
         ),
         ("kto", [Example("a", "b", "x")], 'example "x" has no label true or false, which loss=kto needs'),
-        ("weighted", [Example("a", "b", "x")], 'example "x", which has no advantage or reward that is a number'),
+        (
+            "weighted",
+            [Example("a", "b", "x")],
+            'example "x" has no advantage or reward that is a number, which loss=weighted needs',
+        ),
     ],
 )
 def test_examples_that_lack_what_a_loss_reads_are_refused_before_work(

@@ -100,7 +100,7 @@ def test_examples_with_the_same_prompt_are_on_one_side():
 
 
 def test_too_few_examples_for_a_plan_are_refused():
-    with pytest.raises(ConfigError, match=r"needs \d+ examples, but only \d+ are left"):
+    with pytest.raises(ConfigError, match=r"data: \d+ examples must be kept .* but only \d+ are left"):
         split(make_corpus(40), PLAN, seed=0)
 
 
