@@ -401,8 +401,8 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         super().fit(train)
         if self._request["corpus"] != train.fingerprint:
             raise ConfigError(
-                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples "
-                "(--dry-run reads only some of them). Make a warm-up on the same data: airrep warmup DATA --lm MODEL "
+                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples. Leave "
+                "out --dry-run, which reads only some examples; or fine-tune again: airrep warmup DATA --lm MODEL "
                 "--out DIR"
             )
         documents = self.lm.tokenise(train)
@@ -429,8 +429,8 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
             rows = self._followed([queries[place] for place in chosen])
             if (other := next((one for one in missing if self.lm.key(one) not in rows), None)) is not None:
                 raise ConfigError(
-                    f"{self.name}: example '{other.id}' was not in the fine-tune of {self.warmup.path}. Make the "
-                    "warm-up again on all data, then build the index again."
+                    f"{self.name}: example '{other.id}' was not in the fine-tune of {self.warmup.path}. Run "
+                    "`airrep warmup` on all data, then build the index again."
                 )
             return np.stack([rows[self.lm.key(one)] for one in missing])
 
