@@ -45,7 +45,7 @@ def top(
     """Find the training examples that taught each answer most, with a verdict: did anything in the data teach it?
 
     Hits are those of :meth:`airrep.Index.top`. Each hit also says how many standard deviations its score lies above the
-    mean of all examples. The most harmful examples get no verdict.
+    mean of the examples that pass the filter. The most harmful examples get no verdict.
 
     Args:
         index: the index to ask; or its path.

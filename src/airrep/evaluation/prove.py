@@ -122,6 +122,8 @@ ENOUGH = 5
 """Least other examples of a source, for each of its named rows, for draws within the source."""
 ANY = ""
 """Stands for all sources together."""
+FEWEST_DRAWS, ROWS_DRAWN = 8, 2000
+"""Fewest draws, and how many rows in all, from which their overlap is counted."""
 
 
 class Matching:
@@ -149,9 +151,12 @@ class Matching:
 
     @property
     def overlap(self) -> float:
-        """Share of the candidates that one draw takes, mean over the named examples."""
-        taken = Counter(source for _, source in self._wanted)
-        return float(np.mean([taken[source] / len(self._rows[source]) for _, source in self._wanted]))
+        """Share of a draw that another draw has too, from simulated draws."""
+        count, counts = len(self._wanted), np.zeros(len(self._lengths))
+        draws = max(FEWEST_DRAWS, ROWS_DRAWN // count)
+        for number in range(draws):
+            counts[self.draw(stream(0, "prove", "overlap", number))] += 1
+        return float(counts @ (counts - 1)) / (count * draws * (draws - 1))
 
     def draw(self, generator: np.random.Generator) -> Rows:
         """Draw rows of the others, ascending, as many as there are named examples."""
@@ -236,17 +241,18 @@ PLAIN = 0.05
 def effects_of(losses: Float[np.ndarray, "n 3"], overlap: float) -> Effects:
     """Compute effects on a loss, or a difference of losses, from its values after the fine-tunes of each repeat.
 
-    If the named rows were just another random set, the mean d̄ of the n repeats' differences would have the variance
-    σ² (1 + 1/n): that of the set itself, which is the same in all repeats, and that of the mean. So the interval of the
-    difference is d̄ ± t s √(1 + 1/n), with Student's t of n − 1 degrees of freedom. It is that of one further draw; the
-    interval of a mean would in the end exclude 0 for any set. *overlap* is the share of the others that a random set
-    takes: such sets vary less, by the factor 1 − *overlap*. Subsets are in the order of :data:`WHOLE`.
+    If the named rows were just another set, the mean d̄ of the n repeats' differences would vary by that set itself, the
+    same in all repeats, and by the mean over the random sets. *overlap* (o) is the share of its rows that a random set
+    has in common with another one: the sets vary less from repeat to repeat, by the factor 1 − o, and what they share
+    moves their mean. So the interval is d̄ ± t s √((1 + o) / (1 − o) + 1/n), with Student's t of n − 1 degrees of
+    freedom. It is that of one further set; that of a mean would in the end exclude 0 for any set. Subsets are in the
+    order of :data:`WHOLE`.
     """
     named = losses[:, WITHOUT_NAMED] - losses[:, WHOLE]
     random = losses[:, WITHOUT_RANDOM] - losses[:, WHOLE]
     difference = losses[:, WITHOUT_NAMED] - losses[:, WITHOUT_RANDOM]
     n = len(losses)
-    of_set = float(np.sqrt((1 + 1 / n) / (1 - overlap)))
+    of_set = float(np.sqrt((1 + overlap) / (1 - overlap) + 1 / n))
     return Effects(_around(named, n**-0.5), _around(random, of_set), _around(difference, of_set))
 
 
@@ -342,7 +348,7 @@ class _Case:
             )
         self.tell(
             f"running {3 * self.settings.seeds:,} fine-tunes on {trial.sized:,} other rows. A third of the fine-tunes "
-            f"add the {count:,} named rows, a third as many random rows, and a third both; results are kept in {out}"
+            f"add the named rows ({count:,}), a third as many random rows, and a third both; results are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}
