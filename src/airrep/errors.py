@@ -49,7 +49,7 @@ class AirRepError(Exception):
         ...     airrep.read_corpus("nowhere.jsonl")
         ... except airrep.AirRepError as error:
         ...     print(error)
-        nowhere.jsonl: no such file or folder. Check the path
+        nowhere.jsonl: no such file or folder. Check the path.
     """
 
 

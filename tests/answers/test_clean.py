@@ -15,6 +15,7 @@ from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_
 from airrep.arrays import DenseFeatures, descending, reaches, unit_rows
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError
+from airrep.reports.answers import answer_tables
 
 TOPICS = ("river", "engine", "violin", "tax")
 PER = 40
@@ -112,8 +113,11 @@ def test_deleted_and_filtered_rows_are_not_looked_at(tmp_path: Path) -> None:
     assert result.examples == 14
     assert {finding.row for finding in result.findings} == set(range(10, 16))
     few = airrep.clean(index, where="source == 'books'")
-    assert few.skipped["label"] == "there are only 8 examples; at least 12 are needed"
-    assert few.skipped["outlier"] == "there are only 8 examples; at least 22 are needed"
+    assert few.skipped["label"] == "only 8 examples can be checked; at least 12 are needed"
+    assert few.skipped["outlier"] == "only 8 examples can be checked; at least 22 are needed"
+    one = airrep.clean(index, where="id == 'e1'")
+    assert one.skipped["label"].startswith("only 1 example can be")
+    assert next(iter(answer_tables(one))).caption == "0 of 1 example."
 
 
 def test_parts_of_one_record_are_no_duplicates_of_each_other(tmp_path: Path) -> None:

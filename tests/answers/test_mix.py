@@ -15,6 +15,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
+from airrep.reports.answers import answer_tables
 
 
 def weights(result: MixResult) -> dict[str, float]:
@@ -87,6 +88,8 @@ def test_weights_do_not_depend_on_the_size_of_scores(tmp_path: Path, queries: ai
 
 
 def test_one_query_says_little_of_others(index: airrep.Index, queries: airrep.Corpus) -> None:
+    (table,) = answer_tables(airrep.mix(index, queries[:1], top=0.01))
+    assert table.caption.startswith("Weight: share of the top 1 example for a query, mean of 1 query.")
     for source in airrep.mix(index, queries[:1], top=0.2).sources:
         assert source.high - source.low > 0.9
 

@@ -144,9 +144,9 @@ def test_skips_invalid_records_and_says_why(tmp_path: Path) -> None:
     good = {"prompt": "p", "response": "r", "id": "x"}
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(["{", json.dumps(good), json.dumps(good), *["[]"] * 30]))
-    with pytest.raises(DataError, match=r"a\.jsonl:1: not JSON .*skip_invalid=True$"):
+    with pytest.raises(DataError, match=r"a\.jsonl:1: not JSON .*skip_invalid=True\.$"):
         read_corpus(path)
-    with pytest.raises(DataError, match=r"record 2: .*skip_invalid=True$"):
+    with pytest.raises(DataError, match=r"record 2: .*skip_invalid=True\.$"):
         Corpus.from_records([good, {}])
     with pytest.raises(DataError, match=r"record 1: (?!.*skip_invalid)"):  # maybe none has the fields
         Corpus.from_records([{}, good])

@@ -80,7 +80,7 @@ def test_turns_and_answers_of_a_record_lead_to_the_whole_of_it_once(caplog: pyte
     assert caplog.messages == [
         "data.jsonl: 2 of the records that were taken also hold turns or answers that are not in the given examples."
     ]
-    with pytest.raises(DataError, match=r'data\.jsonl: lacks 1 of the 1 ids in the given examples, such as "chat/2"'):
+    with pytest.raises(DataError, match=r'data\.jsonl: lacks 1 of the 1 id in the given examples, such as "chat/2"'):
         list(take_records(data, ["chat/2"]))
 
 
@@ -139,7 +139,7 @@ def test_what_is_no_list_of_examples_is_refused() -> None:
     with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON"):
         list(take_records(data, "broken.jsonl"))
     Path("broken.jsonl").write_text('{"prompt": "p", "response": "r", "id": "b"}\n{')
-    with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON .*skip_invalid=True$"):
+    with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON .*skip_invalid=True\.$"):
         list(take_records("broken.jsonl", ["a"]))
 
 

@@ -67,6 +67,7 @@ def test_every_answer_is_as_the_document_says(call: Call) -> None:
     assert set(drawn["responses"]["200"]["content"]) == {MEDIA}
     assert "color" in drawn["requestBody"]["content"]["application/json"]["example"]
     assert '<section id="/api/v1/map">' in call("GET", "/api/v1/", token=None).text
+    assert "integer, 1 to 1,000<" in call("GET", "/api/v1/", token=None).text
     names = []
     for path, methods in told["paths"].items():
         ((method, one),) = methods.items()

@@ -113,9 +113,10 @@ def test_the_page_holds_no_script_and_nothing_from_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("content", "status", "told"),
     [
-        (b"", 400, "Field required"),
-        (b"{", 400, "JSON"),
-        (b"[]", 400, "dictionary"),
+        (b"", 400, "request: is not a JSON object with the header Content-Type"),
+        (b"{", 400, "request: is not a JSON object"),
+        (b"[]", 400, "request: is not a JSON object"),
+        (b'{"query": {"prompt": "a", "response": " "}}', 400, "needs a prompt and a response"),
         (b'{"query": 3}', 400, "query"),
         (b"\xff\xfe", 400, "request"),
         (json.dumps({"query": {"prompt": "\ud800", "response": "b"}}).encode(), 400, ""),

@@ -258,9 +258,9 @@ def test_quarantined_tasks_are_run_again_only_when_asked(tmp_path: Path, plan: S
 
 
 def test_all_fine_tunes_failing_is_an_error(tmp_path: Path, plan: SubsetPlan) -> None:
-    with pytest.raises(TrainingError, match="all 10 fine-tunes failed. .*: fine-tune: the loss is not finite"):
+    with pytest.raises(TrainingError, match=r"all fine-tunes failed \(10\)\. .*: fine-tune: the loss is not finite"):
         farm(plan, tmp_path / "labels", ToyWorld(hopeless=True), retries=0, partial=True)
-    with pytest.raises(TrainingError, match="all 10 fine-tunes failed"):
+    with pytest.raises(TrainingError, match=r"all fine-tunes failed \(10\)"):
         farm(plan, tmp_path / "labels", retries=0)
     assert farm(plan, tmp_path / "labels", retry_quarantined=True).complete
 
@@ -481,7 +481,7 @@ def test_a_real_lm_that_diverges_is_quarantined(tmp_path: Path) -> None:
     plan = make_plan(tmp_path / "plan", subsets=2, instances=1)
     lm = LmSettings(lm=tiny_lm(tmp_path / "lm", max_position_embeddings=128), device="cpu")
     wild = FineTuneSettings(learning_rate=1e30, clip=None)
-    with pytest.raises(TrainingError, match=r"all 2 fine-tunes failed\. .*(not finite|NaN)"):
+    with pytest.raises(TrainingError, match=r"all fine-tunes failed \(2\)\. .*(not finite|NaN)"):
         label(plan, TRAIN, QUERIES, lm, wild, tmp_path / "labels", retries=0)
 
 

@@ -214,7 +214,7 @@ def clean(
     chosen = CleanSettings.given(settings, "clean")
     if queries is None and better is not None:
         raise ConfigError(
-            "clean: better answers (--better) are given without queries. Give their queries too (--queries)."
+            "clean: better answers (--better) are given without queries. Give the file of their queries too."
         )
     question = None if queries is None else index.question(queries, better)
     looking = _Looking(index, keep, chosen, label, question, encoder, progress)
@@ -284,7 +284,7 @@ class _Looking:
         outlier = kind == "outlier"
         least = 2 + (self._settings.outlier_neighbours if outlier else self._settings.neighbours)
         if len(self._rows) < least:
-            return f"there are only {many(len(self._rows), 'example')}; at least {least} are needed"
+            return f"only {many(len(self._rows), 'example')} can be checked; at least {least} are needed"
         if kind == "label" and len(set(self._labels) - {None}) < 2:
             return f"the field '{self._label}' has fewer than two values"
         known = len(self._known(kind))

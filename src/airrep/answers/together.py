@@ -16,7 +16,7 @@ from airrep.index.results.result import Answer, Provenance
 from airrep.scoring.asked import stream_scores
 from airrep.scoring.blocks import at_most
 
-DEVIATIONS = "deviations from the mean score of all examples"
+DEVIATIONS = "deviations from the mean score of the ranked examples"
 
 
 @dataclass(frozen=True)

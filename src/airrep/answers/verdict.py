@@ -14,7 +14,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import given_or_typed
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.forms import EARLIER
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, DataError
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Hits, Kind, Verdict
@@ -45,7 +45,7 @@ def top(
     """Find the training examples that taught each answer most, with a verdict: did anything in the data teach it?
 
     Hits are those of :meth:`airrep.Index.top`. Each hit also says how many standard deviations its score lies above the
-    mean of all examples. The most harmful examples get no verdict.
+    mean of the examples that pass the filter. The most harmful examples get no verdict.
 
     Args:
         index: the index to ask; or its path.
@@ -113,7 +113,8 @@ def verdicts(
         return [None] * len(spanned), None
     try:
         found = nearest(index, question, asked, keep, ends)
-    except ConfigError:  # the method scores only training examples that it knows, not a copy of an answer
+    except (ConfigError, DataError):  # the method cannot score a copy of an answer: it is not one of the examples that
+        # it knows, or lacks what the loss of the fine-tune reads, such as a rejected response or a reward
         return [None] * len(spanned), None
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)

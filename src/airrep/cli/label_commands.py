@@ -76,8 +76,8 @@ def _drawn(plan: "SubsetPlan", count: int) -> str:
 
     first = plan.instance(0)
     size = span_text(first.subsets.sizes.tolist())
-    told = f"{many(len(plan), 'instance')}, each of {len(first.train):,} examples and {len(first.queries):,} "
-    return f"{told}queries; {count:,} subsets of {size}, so {count:,} fine-tunes with one seed"
+    told = f"{many(len(plan), 'instance')}, each of {many(len(first.train), 'example')} and {len(first.queries):,} "
+    return f"{told}queries; {many(count, 'subset')} of {size}, so {many(count, 'fine-tune')} with one seed"
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,7 @@ class Corpus(Sequence[Example]):
             found = ", ".join(f"{column.name} ({column.type})" for column in table.schema)
             raise DataError(
                 f"corpus table: has the columns {found}, but must have {', '.join(COLUMNS)}, all of type "
-                "large_string. Use Corpus.from_table, which converts types"
+                "large_string. Use Corpus.from_table, which converts types."
             )
         self.table = table
         self.skipped = Skipped() if skipped is None else skipped
@@ -261,12 +261,12 @@ class Corpus(Sequence[Example]):
         given = np.asarray(rows) if len(rows) else np.empty(0, np.int64)
         wanted = np.flatnonzero(given) if given.dtype == np.bool_ and given.shape == (len(self),) else given
         if wanted.ndim != 1 or not np.issubdtype(wanted.dtype, np.integer):
-            raise DataError("rows: must be row numbers, or one True or False for each row. Pass a list such as [0, 2]")
+            raise DataError("rows: must be row numbers, or one True or False for each row. Pass a list such as [0, 2].")
         outside = wanted[(wanted < 0) | (wanted >= len(self))]
         if len(outside):
             raise IndexError(f"row {outside[0]} does not exist: the corpus has {many(len(self), 'example')}")
         if len(distinct(wanted)) < len(wanted):
-            raise DataError("rows: a row number occurs twice, but a corpus holds each example once. Remove the repeats")
+            raise DataError("rows: a row number occurs twice; a corpus holds each example once. Remove the repeats.")
         return Corpus(take(self.table, wanted.astype(np.int64)), reading=replace(self.reading, earlier_turns=0))
 
     def __iter__(self) -> Iterator[Example]:
@@ -333,7 +333,7 @@ def _fields(example: object) -> tuple[str, list[Fields], int]:
     """Return the form "example" and the row of one example, as :meth:`Schema.parse` returns rows of records."""
     if not isinstance(example, Example):
         raise DataError(
-            f"this item is a {type(example).__name__}, but must be an airrep.Example. Use Corpus.from_records for dicts"
+            f"this item is a {type(example).__name__}; it must be an airrep.Example. Use Corpus.from_records for dicts."
         )
     return "example", [_row(example)], 0
 
@@ -347,7 +347,7 @@ def given_id(example: Example) -> str | None:
 
 def _row(one: Example, *, blank: bool = False) -> Fields:
     if one.id is None:
-        raise DataError("id is null; text is expected")
+        raise DataError("id is null; text is expected.")
     chat = beside_chat(one.chat, check_spans(one.response, one.span) if one.span is not None else None)
     return checked(one.prompt, one.response, given_id(one), one.label, one.source, one.metadata, chat, blank=blank)
 
@@ -500,12 +500,12 @@ def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> dict[str,
     table, skipped, forms, earlier = build_table(source, schema.parse, skip_invalid=skip_invalid)
     if not len(table):
         why = "holds no valid record" if skipped.count else "holds no records"
-        first = f". First error: {skipped.messages[0]}" if skipped.count else ""
-        raise DataError(f"{source.name}: {why}. Check that it is the right file{first}")
+        first = f" First error: {skipped.messages[0]}" if skipped.count else ""
+        raise DataError(f"{source.name}: {why}. Check that it is the right file.{first}")
     for column, given in (("label", schema.label_field), ("source", schema.source_field)):
         if given is not None and table[column].null_count == len(table):
             raise DataError(
-                f'{source.name}: no record has a value in the {column} field "{given}". Check {column}_field'
+                f'{source.name}: no record has a value in the {column} field "{given}". Check {column}_field.'
             )
     hub = () if source.hub is None else (source.hub,)
     reading = Reading(schema.chosen, tuple(sorted(forms)), hub=hub, earlier_turns=earlier)

@@ -99,7 +99,7 @@ class Comparisons:
             if held and not held & kinds:
                 raise ConfigError(
                     f"{field.where}: {field.name} holds {', '.join(sorted(held))} and is compared with {literal!r}. "
-                    "Compare it with a value of the same type"
+                    "Compare it with a value of the same type."
                 )
 
 
@@ -236,8 +236,8 @@ def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iter
             more = f" and {len(found) - _KEYS_LISTED} more" if len(found) > _KEYS_LISTED else ""
             listed = ", ".join([*TEXT_FIELDS, *found[:_KEYS_LISTED]]) + more
             meant = near(field.name, [*TEXT_FIELDS, *found], "")
-            wrong = f'{field.where}: there is no field "{field.name}". The fields are {listed}'
-            raise ConfigError(f"{wrong}. {meant}" if meant else wrong)
+            wrong = f'{field.where}: there is no field "{field.name}". The fields are {listed}.'
+            raise ConfigError(f"{wrong} {meant}" if meant else wrong)
 
 
 def _text_column(column: Any, field: Field, compared: Comparisons) -> Column:
@@ -247,7 +247,7 @@ def _text_column(column: Any, field: Field, compared: Comparisons) -> Column:
         if not isinstance(literal, str):
             raise ConfigError(
                 f"{field.where}: {field.name} holds text and is compared with {literal!r}; text is expected. Write "
-                f'"{literal}"'
+                f'"{literal}".'
             )
         check_unicode(f"{field.where}: the text", literal)
         if len(column):

@@ -30,7 +30,7 @@ from airrep.errors import ConfigError, escaped
 Node: TypeAlias = Callable[[Mapping[Field, Column]], Mask]
 """A translated piece of an expression: maps the columns of its fields to one truth value for each row."""
 
-_WANTED = 'Compare fields with values, as in label == "a", and join comparisons with and, or, not'
+_WANTED = 'Compare fields with values, as in label == "a", and join comparisons with and, or, not.'
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _SINGLE_EQUALS = re.compile("(?<![=!<>:])=(?!=)")
 _DEEPEST = 100  # levels; Python's own recursion limit is higher

@@ -107,7 +107,7 @@ def as_examples(
         try:
             checked.append(plain_example(asked(example) if example.chat else example))
             if not f"{example.prompt}{example.response}".strip():
-                raise DataError("prompt and response are blank. Give the text of an answer")
+                raise DataError("prompt and response are blank. Give the text of an answer.")
         except DataError as error:
             raise DataError(f"{where if is_one(queries) else f'{where}[{number}]'}: {error}") from None
     return tuple(checked)
@@ -197,7 +197,7 @@ def _rows(data: Any, where: str) -> list[Any]:
     except (pa.ArrowException, OverflowError) as error:  # pandas lets a column hold values of several types
         raise DataError(
             f"{where}: a column holds values of several types ({first_line(error)}), but each column must have one "
-            "type. Convert the column, or pass data.to_dict('records')"
+            "type. Convert the column, or pass data.to_dict('records')."
         ) from None
     index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
     duckdb = type(data).__name__ == "DuckDBPyRelation"

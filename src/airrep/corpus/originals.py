@@ -14,7 +14,7 @@ from airrep.corpus.schemas.values import describe, name
 from airrep.corpus.sources.files import LONGEST_LINE, open_source
 from airrep.corpus.sources.textformats import RecordSource
 from airrep.corpus.table import SKIPPING
-from airrep.errors import DataError, caution
+from airrep.errors import DataError, caution, many
 
 _NUMBER = re.compile(r"(?<=^.{16})-\d+$", re.DOTALL)
 """Suffix, such as ``-2``, that a corpus adds to the hash id of texts that occur again."""
@@ -107,7 +107,7 @@ class _Wanted:
         if texts is not None and texts != content_hash(fields.prompt, fields.response):
             raise DataError(
                 f'the prompt or response of example "{key}" differs from that in {self.name}. Give the data that the '
-                "examples were read from, with the reading options of the index"
+                "examples were read from, with the reading options of the index."
             )
         del self._left[key]
         return True
@@ -124,9 +124,9 @@ class _Wanted:
         """Raise DataError if a wanted example was not found."""
         if self._left:
             raise DataError(
-                f"{data}: lacks {len(self._left):,} of the {self.count:,} ids in {self.name}, such as "
+                f"{data}: lacks {len(self._left):,} of the {many(self.count, 'id')} in {self.name}, such as "
                 f'"{next(iter(self._left))}". Give all data of the index (a folder, if it has several files), with the '
-                "options that the data were read with"
+                "options that the data were read with."
             )
 
 
@@ -142,7 +142,7 @@ def listed_examples(
             elif isinstance(example, Example) and example.id is not None:
                 yield example.id, content_hash(example.prompt, example.response)
             else:
-                raise DataError(f"examples: holds {describe(example)}, but must hold ids, or examples that have an id")
+                raise DataError(f"examples: holds {describe(example)}, but must hold ids, or examples that have an id.")
         return
     source = open_source(examples, longest=longest_line)
     for number, record in source.records:
@@ -156,7 +156,7 @@ def listed_examples(
         if not hits:
             raise DataError(
                 f"{source.place(number)}: has neither an id nor hits. Give a file that select, clean, mix or `top "
-                "--json` wrote"
+                "--json` wrote."
             )
         yield from hits
 

@@ -78,14 +78,14 @@ class Schema:
         DataError messages lack the record's place.
         """
         if not isinstance(record, dict | Mapping):
-            raise DataError(f"the record is {describe(record)}; an object with named fields is expected")
+            raise DataError(f"the record is {describe(record)}; an object with named fields is expected.")
         rest = without_missing(record)
         form, pairs, earlier = self._read(rest)
         key = _taken(rest, self.id_field or "id")
         if key is None and self.id_field is not None:  # a named id field must not fall back to hashes of texts
             raise DataError(
                 f'the id field "{self.id_field}" is empty, null or missing. This record has {names(record)}. Choose '
-                "another id_field, or give each record an id"
+                "another id_field, or give each record an id."
             )
         of_label = _taken(rest, self.label_field or "label")
         source = _taken(rest, self.source_field or "source")
@@ -159,7 +159,7 @@ def _pop_first(rest: dict[str, Any], keys: Iterable[str], found: Mapping[str, An
     meant = near(keys[0], found, "") if len(keys) == 1 and state == "missing" else ""
     raise DataError(
         f"the {what} field {wanted} is {state}. This record has {names(found)}. {meant and f'{meant} '}Set "
-        f"{what}_field to the name of the {what} field"
+        f"{what}_field to the name of the {what} field."
     )
 
 
@@ -171,7 +171,7 @@ def _merged(rest: dict[str, Any]) -> dict[str, Any]:
     others = {key: value for key, value in rest.items() if key != "metadata"}
     if twice := [str(key) for key in inner if key in others]:
         raise DataError(
-            f'the field "{twice[0]}" occurs both in the record and in its metadata object. Rename one of the two'
+            f'the field "{twice[0]}" occurs both in the record and in its metadata object. Rename one of the two.'
         )
     return {**others, **inner}
 
@@ -189,7 +189,7 @@ def checked(
 ) -> Fields:
     """Return the fields if all are valid; DataError names the first that is not. *blank* allows a blank response."""
     if metadata and not isinstance(metadata, Mapping):
-        raise DataError(f"metadata is {describe(metadata)}; an object with named fields is expected")
+        raise DataError(f"metadata is {describe(metadata)}; an object with named fields is expected.")
     return Fields(
         text_or_blank("prompt", prompt),
         text_or_blank("response", response) if blank else text("response", response),
@@ -245,7 +245,7 @@ def encode_chat(chat: Mapping[str, Any]) -> str:
         return _TOLD
     if not is_chat_of_example(chat):
         raise DataError(
-            f"the field chat must be an object with only the keys {', '.join(CHAT_KEYS)}, as airrep writes it"
+            f"the field chat must be an object with only the keys {', '.join(CHAT_KEYS)}, as airrep writes it."
         )
     return _encoded(dict(chat), sort_keys=False)
 
@@ -270,7 +270,7 @@ def encode_metadata_text(encoded: str) -> str | None:
     try:
         values = json.loads(encoded)
     except ValueError as error:
-        raise DataError(f"metadata is not JSON ({error}); a JSON object is expected") from None
+        raise DataError(f"metadata is not JSON ({error}); a JSON object is expected.") from None
     if not isinstance(values, dict):
-        raise DataError(f"metadata is {describe(values)}; a JSON object is expected")
+        raise DataError(f"metadata is {describe(values)}; a JSON object is expected.")
     return encode_metadata(values)

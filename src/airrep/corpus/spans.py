@@ -42,23 +42,23 @@ def check_spans(response: str, spans: object) -> Spans:
     found = plain_spans(spans)
     if not isinstance(found, tuple) or not found or not all(isinstance(pair, tuple) for pair in found):
         what = "empty" if isinstance(found, list | tuple) and not found else describe(spans)
-        raise DataError(f"{FIELD} is {what}, but must be {EXPECTED}. Correct or remove it")
+        raise DataError(f"{FIELD} is {what}, but must be {EXPECTED}. Correct or remove it.")
     length, before = len(response), 0
     for start, stop in found:
         shown = f"{FIELD} {start}:{stop}"
         if not 0 <= start <= stop <= length:
             raise DataError(
                 f"{shown} lies outside the response, which has {many(length, 'character')}. Choose START:END with 0 <= "
-                f"START < END <= {length}"
+                f"START < END <= {length}."
             )
         if not response[start:stop].strip():
-            raise DataError(f"{shown} covers no text of the response. Choose a longer span")
+            raise DataError(f"{shown} covers no text of the response. Choose a longer span.")
         if start < before:
-            raise DataError(f"{shown} overlaps the span before it. Merge the two")
+            raise DataError(f"{shown} overlaps the span before it. Merge the two.")
         for place in (start, stop):
             if _parts_a_character(response, place):
                 sign = response[max(0, place - 1) : place + 1]
-                raise DataError(f"{shown} cuts the character '{sign}' in two at {place}. Move that end of the span")
+                raise DataError(f"{shown} cuts the character '{sign}' in two at {place}. Move that end of the span.")
         before = stop
     return found
 

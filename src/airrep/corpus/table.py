@@ -38,7 +38,7 @@ _TOLD = encode_chat(MESSAGES)
 _CHUNK_ROWS = 8192
 _CHUNK_CHARACTERS = 1 << 22
 _MESSAGES_KEPT = 20
-SKIPPING = ". To leave such records out, read them (airrep.read_corpus) with skip_invalid=True"
+SKIPPING = ". To leave such records out, read them (airrep.read_corpus) with skip_invalid=True."
 """End of the error for a record that may be the only bad one."""
 
 
@@ -168,14 +168,14 @@ def checked_table(table: pa.Table) -> pa.Table:
         wrong = f"no column {missing[0]!r}" if missing else f"an unknown column {unknown[0]!r}"
         raise DataError(
             f"corpus table: has {wrong}. Its columns must be {', '.join(COLUMNS)}. Use Corpus.from_records for other "
-            "data"
+            "data."
         )
     columns = [_checked_column(table, column) for column in COLUMNS]
     result = pa.Table.from_arrays(columns, schema=SCHEMA)
     later, first = repeats(result["id"])
     if len(later):
         raise DataError(
-            f"corpus table: row {later[0] + 1}: has the same id as row {first[0] + 1}, but ids must be unique"
+            f"corpus table: row {later[0] + 1}: has the same id as row {first[0] + 1}, but ids must be unique."
         )
     return result
 
@@ -188,7 +188,7 @@ def _checked_column(table: pa.Table, column: str) -> Column:
         values = table[column].cast(pa.large_string())
         values.validate(full=True)
     except pa.ArrowException as error:
-        raise DataError(f"corpus table: column {column!r}: {error}; UTF-8 text is expected") from None
+        raise DataError(f"corpus table: column {column!r}: {error}; UTF-8 text is expected.") from None
     if column == "metadata":  # as canonical JSON
         distinct = values.unique()
         canonical = [text if text is None else encode_metadata_text(text) for text in distinct.to_pylist()]
@@ -211,7 +211,7 @@ def _checked_column(table: pa.Table, column: str) -> Column:
         wrong = compute.or_(wrong, compute.fill_null(blank, True))
     row = compute.index(wrong, True).as_py()
     if row >= 0:
-        raise DataError(f"corpus table: row {row + 1}: {column} is null, blank or holds NUL; text is expected")
+        raise DataError(f"corpus table: row {row + 1}: {column} is null, blank or holds NUL; text is expected.")
     return values
 
 

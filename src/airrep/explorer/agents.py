@@ -171,7 +171,7 @@ class ToolHit(Cut):
     rank: int
     score: float
     deviations: float = Field(
-        description="Standard deviations from the mean score of all examples; above 4 or so is rare."
+        description="Standard deviations from the mean score of the ranked examples; above 4 or so is rare."
     )
     label: str | None
     place: str | None

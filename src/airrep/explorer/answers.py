@@ -151,7 +151,7 @@ class Hit(Text, Reasons):
     rank: int
     row: int
     score: float = Field(description="Higher is more helpful.")
-    deviations: float = Field(description="How far the score lies from the mean of all, in deviations of all scores.")
+    deviations: float = Field(description="Standard deviations from the mean score of the ranked examples.")
     citation: Citation | None = Field(default=None, description="Only if it was requested.")
 
 

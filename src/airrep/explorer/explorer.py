@@ -244,7 +244,7 @@ class Explorer:
             if ref.key not in asked:
                 raise ConfigError("query: is no longer stored on the server. Type it in again.")
             found = asked[ref.key]
-        elif ref.prompt is None or ref.response is None:
+        elif ref.prompt is None or ref.response is None or not ref.response.strip():
             raise ConfigError("query: needs a prompt and a response. Fill in both.")
         else:
             found = self.indexes[0].question(query_of(ref.prompt, ref.response))

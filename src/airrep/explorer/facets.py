@@ -77,6 +77,12 @@ class Facets:
         found = dict.fromkeys(("source", "label", *with_parts(first, self._index.fields)[:MOST_FIELDS]))
         return (*found, CLUSTER) if self._may_cluster and CLUSTER not in found else tuple(found)
 
+    @property
+    def shown(self) -> list[str]:
+        """The fields without those that have too many values."""
+        self.prepare()
+        return [name for name in self.fields if self._facets.get(name, name) is not None]
+
     @cached_property
     def _may_cluster(self) -> bool:
         """True if examples can be clustered: the index has vectors, and scikit-learn is installed."""
@@ -93,10 +99,8 @@ class Facets:
     def facet(self, name: str) -> Facet:
         """Return a facet (ConfigError: the field does not exist, or has too many values)."""
         if name not in self.fields:
-            known = ", ".join(self.fields)
-            raise ConfigError(
-                f"field '{name}': cannot be shown here. The fields are {known}. {near(name, self.fields)}"
-            )
+            known = ", ".join(self.shown)
+            raise ConfigError(f"field '{name}': cannot be shown here. The fields are {known}. {near(name, self.shown)}")
         self.prepare()
         if name == CLUSTER and self._may_cluster:
             self._cluster()

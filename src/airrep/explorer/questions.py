@@ -76,7 +76,7 @@ def about(explorer: Explorer) -> dict[str, Any]:
         "version": __version__,
         "indexes": [_about_index(index) for index in explorer.indexes],
         "examples": len(explorer.indexes[0]),
-        "fields": list(explorer.facets.fields),
+        "fields": explorer.facets.shown,
         "queries": 0 if explorer.file is None else len(explorer.file.queries),
         "better": explorer.file is not None and explorer.file.better is not None,
         "limits": {"page": PAGE, "deepest": DEEPEST, "text": TEXT},

@@ -220,7 +220,7 @@ def _type(schema: Mapping[str, Any]) -> str:
     if kind == "array":
         return f"list of {_type(schema.get('items', {}))}"
     low, high = schema.get("minimum"), schema.get("maximum", schema.get("maxLength"))
-    return kind + (f", {low} to {high:,}" if None not in (low, high) else f", at most {high:,}" if high else "")
+    return kind + (f", {low:g} to {high:,.9g}" if None not in (low, high) else f", at most {high:,}" if high else "")
 
 
 def _meaning(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:

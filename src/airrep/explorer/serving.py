@@ -155,7 +155,7 @@ async def _told(
 
 FAILURES: Mapping[type[Exception], Callable[[Any], tuple[int, str]]] = {
     AirRepError: lambda error: (409 if isinstance(error, ArtifactError) else 400, str(error)),
-    HTTPException: lambda error: (error.status_code, f"request: {error.detail}. Reload the page."),
+    HTTPException: lambda error: (error.status_code, f"request: {error.detail}. Correct it, or reload the page."),
     Busy: lambda error: (503, f"busy: {error}."),
     Left: lambda error: (499, f"request: {error}. Ask again."),
     MemoryError: lambda _: (503, "memory: there is too little for this question. Ask for fewer results."),
@@ -193,7 +193,9 @@ def _unexpected(error: Exception) -> Response:
 def _wrong(error: RequestValidationError) -> str:
     """Describe the first error in a request, without quoting its texts."""
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "body")[:100] or "request"
+    if first["type"] == "json_invalid" or len(first["loc"]) == 1:
+        return "request: is not a JSON object with the header Content-Type: application/json. Correct the request."
+    place = ".".join(str(part) for part in first["loc"][1:])[:100]
     return f"{place}: {first['msg']}. Correct the request."
 
 

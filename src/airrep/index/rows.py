@@ -20,7 +20,7 @@ from airrep.corpus.filters import compile_filter, equal_to
 from airrep.corpus.records import Reading, Schema
 from airrep.corpus.schemas.conversations import MESSAGES
 from airrep.corpus.table import Column
-from airrep.errors import BESIDE, ArtifactError, ConfigError, check_unicode, escaped, near
+from airrep.errors import BESIDE, ArtifactError, ConfigError, check_unicode, escaped, many, near
 from airrep.index.shards import SHARD, Blocks, KeptChannel, Kind, Shard, Sieve, id_keys, reading
 from airrep.runtime.artifacts import (
     MANIFEST,
@@ -439,7 +439,7 @@ class IndexRows:
             held = Counter(value for value in values if value is not None)
             if held and literal is not None and shown_value(literal) not in held:
                 few = [escaped(one[:40]) for one, _ in held.most_common(_VALUES)]
-                more = f" and {len(held) - len(few):,} more values" if len(held) > len(few) else ""
+                more = f" and {many(len(held) - len(few), 'more value')}" if len(held) > len(few) else ""
                 told = f"{field.name} holds {', '.join(few)}{more}."
                 similar = isinstance(literal, str) and asked and (field, literal) in asked.wanted
                 hint = near(literal, map(escaped, islice(held, BESIDE)), told) if similar else told

@@ -472,8 +472,8 @@ def _allowed(limits: Limits, by: str | None, values: Sequence[str | None], keep:
     if count is not None and allowed < count <= rankable:
         quota = f"at most {limits.each} of each {by}" if limits.each is not None else f"by {by}"
         raise ConfigError(
-            f"select: count is {count}, but the quotas ({quota}) allow only {allowed} of {rankable} examples. Lower "
-            f"count to {allowed}, or raise the quotas."
+            f"select: count is {count}, but the quotas ({quota}) allow only {allowed} of {many(rankable, 'example')}. "
+            f"Lower count to {allowed}, or raise the quotas."
         )
     check_count("select: count", allowed if count is None else count, allowed)
     return allowed

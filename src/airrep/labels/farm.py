@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from airrep.corpus.corpus import Corpus, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
-from airrep.errors import LM, ConfigError, DataError, TrainingError, need
+from airrep.errors import LM, ConfigError, DataError, TrainingError, many, need
 from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first, rendering_of
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import (
@@ -228,8 +228,8 @@ class _Farm:
         if refused:
             raise DataError(
                 f"{self._data.plan.path}: the LM {self.origin['lm']['name']} cannot use {len(refused):,} of its "
-                f"{len(examples):,} examples. The first: {refused[min(refused)]} Remove these examples from the data, "
-                "and run `airrep sample` again."
+                f"{many(len(examples), 'example')}. The first: {refused[min(refused)]} Remove these examples from the "
+                "data, and run `airrep sample` again."
             )
 
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:
@@ -345,6 +345,6 @@ class _Filling:
             return
         if all(task.place.subset is None or self._read(task) is None for task in self._request.tasks):
             raise TrainingError(
-                f"{self._folder}: all {len(tuned)} fine-tunes failed. The first error: {failed[0].reason} "
+                f"{self._folder}: all fine-tunes failed ({len(tuned):,}). The first error: {failed[0].reason} "
                 "Change the settings and give another path, or run again with --set retry_quarantined=true."
             )

@@ -175,8 +175,8 @@ class _Losses:
         lacking = np.flatnonzero(np.isnan(self._values))
         if len(lacking):
             raise DataError(
-                f"{path}: {len(lacking):,} of {len(self._values):,} losses of {self._name} are missing; the first is "
-                f"that of query {lacking[0]}. Add the missing losses."
+                f"{path}: {len(lacking):,} of {many(len(self._values), 'loss', 'losses')} of {self._name} are missing; "
+                f"the first is that of query {lacking[0]}. Add the missing losses."
             )
         return self._values
 
@@ -320,8 +320,8 @@ class _Imported(NamedTuple):
         lacking = [place for place in asked if place not in self.found]
         if lacking and not self.partial:
             raise DataError(
-                f"{self.path}: has no losses for {len(lacking):,} of {len(asked):,} fine-tunes; the first is subset "
-                f"{_with_seed(lacking[0])}. Add these losses, or finish without them: --partial"
+                f"{self.path}: has no losses for {len(lacking):,} of {many(len(asked), 'fine-tune')}; the first is "
+                f"subset {_with_seed(lacking[0])}. Add these losses, or finish without them: --partial"
             )
 
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:  # noqa: ARG002

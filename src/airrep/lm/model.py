@@ -18,7 +18,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.corpus.records import content_hash
 from airrep.corpus.views import chosen_sides, has_pairs
-from airrep.errors import ConfigError, DataError, TrainingError, caution
+from airrep.errors import ConfigError, DataError, TrainingError, caution, many
 from airrep.lm.attention import PackedDocuments, library_attention, reads_packed, use_library_attention
 from airrep.lm.chat import PLAIN, Chat
 from airrep.lm.documents import PAIRED, REFERRED, Documents, factors_of, lacking, one_response, summary_of
@@ -194,7 +194,7 @@ class TargetLM:
         """Raise a DataError that names the *method* if the LM cannot read every example."""
         if refused := self.unusable(examples):
             raise DataError(
-                f"{method}: the LM cannot read {len(refused):,} of {len(examples):,} examples. The first: "
+                f"{method}: the LM cannot read {len(refused):,} of {many(len(examples), 'example')}. The first: "
                 f"{refused[min(refused)]} `airrep index --skip-invalid` leaves such examples out."
             )
 

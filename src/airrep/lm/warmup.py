@@ -14,7 +14,7 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.schemas.conversations import holds_turns
-from airrep.errors import LM, ArtifactError, ConfigError, DataError, need
+from airrep.errors import LM, ArtifactError, ConfigError, DataError, many, need
 from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
 from airrep.lm.folders.forms import CONFIG, Checkpoint, LmFiles, read_config, trainer_checkpoints, weights_digest
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -294,7 +294,7 @@ def _train(
     except DataError as error:  # it names one example only; count them all
         refused = lm.unusable(examples)
         raise DataError(
-            f"warm-up: the LM {lm.name} cannot use {len(refused):,} of {len(examples):,} examples. The first: "
+            f"warm-up: the LM {lm.name} cannot use {len(refused):,} of {many(len(examples), 'example')}. The first: "
             f"{refused[min(refused)]} Remove these examples from the data."
         ) from error
     return lm.fine_tune(documents, fine_tune, stream_seed(seed, "warm-up"), writer)

@@ -97,7 +97,7 @@ def _cleaned(result: CleanResult) -> Iterator[Table]:
     for kind in result.checked:
         found = [one for one in result.findings if one.kind == kind]
         lines = [_line(one.example, [short(one.reason, REASON)], note=_like(one.other)) for one in found]
-        caption = f"{len(found):,} of {result.examples:,} examples."
+        caption = f"{len(found):,} of {many(result.examples, 'example')}."
         caption += _not_judged(result.not_judged.get(kind, 0), "examples")
         if kind == "duplicate":
             caption += _templates(result.templates, STRETCH, "examples")
@@ -176,9 +176,9 @@ def _mixed(result: MixResult) -> Iterator[Table]:
         )
         for one in result.sources
     )
-    contrast = result.provenance.sign == TOWARDS_SIGN
-    what = "teach a better answer most in place of the other" if contrast else "help a query most"
-    caption = f"Weight: share of the {result.top:,} examples that {what}, mean of {result.queries:,} queries."
+    what = "better answer in place of the other" if result.provenance.sign == TOWARDS_SIGN else "query"
+    asked = many(result.queries, "query", "queries")
+    caption = f"Weight: share of the top {many(result.top, 'example')} for a {what}, mean of {asked}."
     if result.without:
         caption += f" Left out: {many(result.without, 'example')} without the field '{result.by}'."
     yield Table.of_texts((result.by, *columns), rows, title="Weights of sources", caption=caption)

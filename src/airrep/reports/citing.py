@@ -11,7 +11,7 @@ from airrep.answers.reading import read_result
 from airrep.answers.together import SetResult
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.originals import listed_examples
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, many
 from airrep.index.results.citations import NOT_RECORDED, Citation, checked, cite, text_hash, unknown
 from airrep.index.results.hits import Hit
 from airrep.index.results.kinds import TopResult
@@ -188,7 +188,7 @@ def _index(index: str, made: Made | None, cited: Iterable[Citation]) -> Table:
     """Return the table of the index and the data and models behind it; the caption says what was not recorded."""
     rows = [("index", index)]
     if made is not None:
-        rows += [(f"corpus of {part.rows:,} rows, SHA-256", part.fingerprint) for part in made.corpora]
+        rows += [(f"corpus of {many(part.rows, 'row')}, SHA-256", part.fingerprint) for part in made.corpora]
         rows += [("data set of the Hub", one) for one in made.hub]
         rows += [("channel", one) for one in made.channels]
         rows += list(made.models.items())

@@ -314,7 +314,7 @@ def test_refuses_what_is_missing_or_has_no_splits(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
     for missing in ("no.jsonl", "data/no.jsonl", "data/train"):  # a name inside an existing folder is no Hub id
-        with pytest.raises(DataError, match=f"^{missing}: no such file or folder"):
+        with pytest.raises(DataError, match=rf"^{missing}: no such file or folder\. .*\.$"):
             read_corpus(missing)
     path = write(tmp_path / "a.jsonl", GOOD)
     with pytest.raises(ConfigError, match="a.jsonl: split='test' was given"):

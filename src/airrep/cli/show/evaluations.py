@@ -119,7 +119,7 @@ def print_comparison(comparison: "Comparison") -> None:
     draws = f"; {comparison.resamples:,} bootstrap draws" if comparison.measure in ("lds", "loo") else ""
     scant = "" if comparison.queries is None else caution_on(comparison.queries)
     say(
-        f"95 % intervals in brackets; p-values adjusted (Holm) for these {len(comparison.pairs):,} pairs{draws}"
+        f"95 % intervals in brackets; p-values adjusted (Holm) for {many(len(comparison.pairs), 'pair')}{draws}"
         + (f"; {scant}" if scant else "")
     )
 
@@ -166,7 +166,7 @@ def print_classification(evaluation: "Evaluation") -> None:
     always = f"the answer {snippet(str(commonest['label']), 40)} for all queries {hundred(commonest['accuracy'])}"
     say(f"For comparison (accuracy × 100): random training examples reach {hundred(facts['chance'])}, {always}")
     say(
-        f"{_queries(evaluation)} of {len(facts['labels']):,} classes (field {facts['by']}), "
+        f"{_queries(evaluation)} of {many(len(facts['labels']), 'class', 'classes')} (field {facts['by']}), "
         f"{facts['examples']:,} training examples"
     )
     for name, text in _CLASSIFY_COUNTS.items():
@@ -181,7 +181,7 @@ def print_selection(evaluation: "Evaluation") -> None:
     _print_values(evaluation)
     averaged = f" Each value is the mean of {facts['seeds']} fine-tunes." if facts["seeds"] > 1 else ""
     say(
-        f"For each of {len(facts['tasks']):,} tasks (field {facts['by']}), {facts['count']:,} of "
+        f"For each of {many(len(facts['tasks']), 'task')} (field {facts['by']}), {facts['count']:,} of "
         f"{facts['examples']:,} training examples were selected to suit {facts['selected_by']}."
     )
     say(
@@ -206,7 +206,7 @@ def print_drop(evaluation: "Evaluation") -> None:
     )
     say(f"Mean loss of the queries before any fine-tune: {facts['before']:.3f}; after a fine-tune {others}")
     say(
-        f"The values come from {facts['fine_tunes']:,} fine-tunes of the LM {snippet(facts['lm']['name'], 60)} "
+        f"The values come from {many(facts['fine_tunes'], 'fine-tune')} of the LM {snippet(facts['lm']['name'], 60)} "
         f"({many(facts['seeds'], 'seed')}), {facts['examples']:,} training examples and "
         f"{_queries(evaluation)}."
     )
@@ -231,7 +231,7 @@ def print_trace(evaluation: "Evaluation") -> None:
     if "lm" in facts:
         say(
             f"Tail patch: rise of the answer's log probability (× 100, nats per token) after one training step on one "
-            f"of the top {facts['count']:,} examples, minus the rise after a random example. LM: "
+            f"of the top {many(facts['count'], 'example')}, minus the rise after a random example. LM: "
             f"{snippet(facts['lm']['name'], 60)}."
         )
     if facts["queries_without_facts"]:

@@ -243,7 +243,7 @@ def print_summary(summary: Summary, verb: str, *, scored: str = "deviations", wi
         remark("No example ranks high for more than one query.")
     for rank, one in enumerate(several, 1):
         mean = f"{deviations_text(one.mean)} on average" if scored == "deviations" else f"mean score {signed(one.mean)}"
-        facts = (f"for {one.queries:,} of {summary.queries:,} queries", mean)
+        facts = (f"for {one.queries:,} of {many(summary.queries, 'query', 'queries')}", mean)
         print_hit(one.example, one.row, facts, rank=rank, wide=wide)
 
 
@@ -309,7 +309,7 @@ def _print_whole(name: str, text: str) -> None:
 
 def _print_neighbours(index: Index, example: Example, near: list[Hit], wide: bool) -> None:
     if near:
-        told = f"nearest to {printable(example.id)} of {len(index):,} examples"
+        told = f"nearest to {printable(example.id)} of {many(len(index), 'example')}"
         print_lines(Text(told, style="bold"))
     for rank, hit in enumerate(near, 1):
         facts = [deviations_text(hit.deviations or 0.0), *([f"score {signed(hit.score)}"] if wide else [])]

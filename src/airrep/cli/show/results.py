@@ -99,7 +99,7 @@ def _print_first_to_drop(result: GroupResult) -> None:
         remark("No group teaches the given answers in place of the better ones, so there is no group to drop.")
         return
     told = f"Drop this first: {printable(short(first.group.name, 60))}. It teaches the answers most in place of the "
-    told += f"better ones, for {first.first:,} of {len(result.entries):,} queries."
+    told += f"better ones, for {first.first:,} of {many(len(result.entries), 'query', 'queries')}."
     print_lines(Text(told, style="bold"))
 
 
@@ -127,7 +127,7 @@ def _print_provenance(
     units = (
         "" if origin.units == Provenance.units else f"; {origin.units}"
     )  # the usual ones say nothing to most readers
-    units = f"; deviations from the mean score of all examples{units}" if told else units
+    units = f"; deviations from the mean score of the ranked examples{units}" if told else units
     pool = f", {origin.pooling} pooling" if origin.pooling not in ("", "channels") else ""
     method = "sum over the recipe's methods" if origin.method == "channels" else f"method {origin.method}"
     remark(f"{origin.sign}{units}{pool}; {method}, index {origin.index[:12]}")

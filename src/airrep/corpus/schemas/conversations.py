@@ -77,13 +77,13 @@ def read_messages(messages: object, name: str = "messages") -> list[Message]:
     if isinstance(messages, str):  # such as a cell of a CSV file
         messages = from_json(messages)
     if not is_messages(messages):
-        raise DataError(f"{name} is {describe(messages)}; a list of objects with role and content is expected")
+        raise DataError(f"{name} is {describe(messages)}; a list of objects with role and content is expected.")
     listed: Sequence[object] = messages
     if not len(listed):
-        raise DataError(f"{name} is an empty list; objects with role and content are expected")
+        raise DataError(f"{name} is an empty list; objects with role and content are expected.")
     found = [_message(number, message) for number, message in enumerate(listed, 1)]
     if not _not_silent(found):
-        raise DataError(f"{name} has no assistant message, but at least one is needed")
+        raise DataError(f"{name} has no assistant message, but at least one is needed.")
     return found
 
 
@@ -99,11 +99,11 @@ def of_exchanges(exchanges: object, name: str) -> list[Message]:
     if is_messages(exchanges) and len(exchanges) and all(isinstance(one, Mapping) for one in exchanges):
         return read_messages(exchanges, name)
     if not is_messages(exchanges):
-        raise DataError(f"{name} is {describe(exchanges)}; a list of pairs of texts is expected")
+        raise DataError(f"{name} is {describe(exchanges)}; a list of pairs of texts is expected.")
     found = []
     for number, pair in enumerate(exchanges, 1):
         if not is_messages(pair) or len(pair) != 2:
-            raise DataError(f"{name} {number} is {describe(pair)}; a pair of texts is expected")
+            raise DataError(f"{name} {number} is {describe(pair)}; a pair of texts is expected.")
         asked, answered = (text(f"{name} {number}", said) for said in pair)
         found += [Message("user", asked), Message("assistant", answered)]
     return found
@@ -119,7 +119,7 @@ def tools_message(tools: object, name: str = "tools") -> list[Message]:
     if tools is not None and not is_messages(tools) and not isinstance(tools, Mapping):
         what = "text that is not a JSON list or object" if isinstance(tools, str) else describe(tools)
         raise DataError(
-            f"{name} is {what}, but must be a list of tools, or such a list as JSON text. Correct or remove this field"
+            f"{name} is {what}, but must be a list of tools, or such a list as JSON text. Correct or remove this field."
         )
     if not tools:
         return []
@@ -151,7 +151,7 @@ def last_turn(
     if messages[-1].role != "assistant":
         raise DataError(
             f"the last message has the role {messages[-1].role!r}, but a conversation must end with an assistant "
-            f"message. {advice}, or remove the record"
+            f"message. {advice}, or remove the record."
         )
     return _pair(messages, _answers(messages, name)[-1])
 
@@ -239,17 +239,17 @@ def _answers(messages: list[Message], name: str) -> list[int]:
     """Return the numbers, from 0, of trained assistant messages that have a message before them."""
     places = [place for place, message in enumerate(messages) if message.role == "assistant"]
     if not places:
-        raise DataError(f"{name} has no assistant message, but at least one is needed")
+        raise DataError(f"{name} has no assistant message, but at least one is needed.")
     learnt = [place for place in places if messages[place].learnt]
     if not learnt:
         raise DataError(
             f"{name}: every assistant message is marked as not trained on (weight 0, train false or the like). Unmark "
-            "at least one, or remove the record"
+            "at least one, or remove the record."
         )
     answers = [place for place in learnt if place]
     if not answers:
         raise DataError(
-            f"{name} has no message before the assistant's, so there is no prompt. Add a message, or remove the record"
+            f"{name} has no message before the assistant's, so there is no prompt. Add a message, or remove the record."
         )
     return answers
 
@@ -312,7 +312,7 @@ def with_rejected(chosen: Pair, rejected: Pair) -> Pair:
     if not alike:
         raise DataError(
             "chosen and rejected answer different prompts, but must share one. Remove the record, or set "
-            'preferences="chosen"'
+            'preferences="chosen".'
         )
     return chosen._replace(part=None, chat={**first, REJECTED: said if "messages" in first else text(REJECTED, said)})
 
@@ -356,7 +356,7 @@ _USUAL = ("user", "assistant", "system", "tool")
 def _message(number: int, message: object) -> Message:
     """Parse message *number* (from 1) of a conversation."""
     if not isinstance(message, Mapping):
-        raise DataError(f"message {number} is {describe(message)}; an object with role and content is expected")
+        raise DataError(f"message {number} is {describe(message)}; an object with role and content is expected.")
     if len(message) == 2 and message.get("role") in _USUAL and isinstance(message.get("content"), str):  # most are
         said = message["content"]
         if said and not said.isspace():
@@ -439,7 +439,7 @@ def _part(where: str, part: object) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
-        raise DataError(f'{where} has a part that is {describe(part)}; each part must be text or an object with "type"')
+        raise DataError(f'{where} has a part that is {describe(part)}; parts must be text or an object with "type".')
     kind = part.get("type")
     if kind == "refusal" and isinstance(part.get("refusal"), str):
         return str(part["refusal"])
@@ -461,14 +461,14 @@ def _calls(number: int, message: Mapping[str, Any]) -> str:
     if calls is None:
         calls = [call for call in (message.get("function_call"),) if call is not None]
     if not is_messages(calls):
-        raise DataError(f"the tool_calls of message {number} are {describe(calls)}; a list of objects is expected")
+        raise DataError(f"the tool_calls of message {number} are {describe(calls)}; a list of objects is expected.")
     return "\n".join(_call(f"a tool call of message {number}", call) for call in calls)
 
 
 def _call(where: str, call: object) -> str:
     called = call.get("function", call) if isinstance(call, Mapping) else call
     if not isinstance(called, Mapping):
-        raise DataError(f"{where} is {describe(called)}; an object is expected")
+        raise DataError(f"{where} is {describe(called)}; an object is expected.")
     arguments, name = called.get("arguments"), text(f"the name of {where}", called.get("name"))
     if isinstance(arguments, str) and not isinstance(from_json(arguments), str):
         # already JSON text, as in OpenAI's API: keep spellings such as 1e5, and nulls
@@ -481,7 +481,7 @@ def _json(where: str, value: object) -> str:
     try:
         return json.dumps(without_nulls(value), ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(f"{where} is not valid JSON ({error})") from None
+        raise DataError(f"{where} is not valid JSON ({error}).") from None
 
 
 def without_nulls(value: Any) -> Any:

@@ -144,7 +144,7 @@ def read_form(
     if preferences == "pairs" and found.form.startswith(PAIRED):
         if len(pairs) == 1:
             raise DataError(
-                "has a chosen but no rejected response, and a preference pair needs both. Remove the record"
+                "has a chosen but no rejected response, and a preference pair needs both. Remove the record."
             )
         found, pairs = found._replace(form=f"{found.form}, as one example"), [with_rejected(*pairs)]
     last = LAST if found.earlier and not found.form.endswith(JOINT) else ""
@@ -193,14 +193,14 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
         if "parent_id" in rest and "role" in rest:  # one message without its tree has no prompt
             raise DataError(
                 "holds one message of a conversation tree; the other messages are in other records. Give files where "
-                "each record holds a whole conversation or tree (an object 'prompt' with 'replies', as in OASST)"
+                "each record holds a whole conversation or tree (an object 'prompt' with 'replies', as in OASST)."
             )
         return Read("text alone (no prompt: all of it is the response)", [Pair("", rest.pop("text"))])
     known = dict.fromkeys([*(key for pair in PAIRS for key in pair), "chosen", *CHATS, "text"])
     empty = next((key for key in known if rest.get(key, "") is None), None)
     if empty is not None:
-        raise DataError(f"{empty} is empty or null; text is expected. Fill in the field, or remove the record")
-    ways = "Rename the fields, or name them with prompt_field and response_field"
+        raise DataError(f"{empty} is empty or null; text is expected. Fill in the field, or remove the record.")
+    ways = "Rename the fields, or name them with prompt_field and response_field."
     raise DataError(
         f"no prompt and response found. The record has {names(rest)}, but one of these is needed: {_EXPECTED}. {ways}"
     )
@@ -332,7 +332,7 @@ def _input_of(
     own = prompt_key == "instruction" and name == known[0]
     if not isinstance(rest[name], str):
         if own:
-            raise DataError(f"{name} is {describe(rest[name])}; text is expected")
+            raise DataError(f"{name} is {describe(rest[name])}; text is expected.")
         return None, None  # such as a list of passages, which stays in the metadata
     extra = rest.pop(name)
     if not extra or extra.isspace():
@@ -444,7 +444,7 @@ def _of_tree(root: Mapping[str, Any], *, every: bool) -> Read:
         waiting += [(one, path) for one in reversed(replies)]
     if not pairs:
         raise DataError(
-            "the conversation tree has no assistant message. Add an assistant message, or remove the record"
+            "the conversation tree has no assistant message. Add an assistant message, or remove the record."
         )
     parts = [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
     return Read("a tree of messages (OASST)", parts, earlier)
@@ -455,12 +455,12 @@ def _of_segments(segments: Sequence[object], *, every: bool) -> Read:
     pairs, before = [], ""
     for number, segment in enumerate(segments, 1):
         if not isinstance(segment, Mapping) or not isinstance(segment.get("text"), str):
-            raise DataError(f"segment {number} is {describe(segment)}; an object with text and label is expected")
+            raise DataError(f"segment {number} is {describe(segment)}; an object with text and label is expected.")
         if segment.get("label") and segment["text"].strip():
             pairs.append(Pair(before, text(f"segment {number}", segment["text"]), chat=BARE))
         before += segment["text"]
     if not pairs:
-        raise DataError('no segment has "label": true, so there is nothing to train on. Remove the record')
+        raise DataError('no segment has "label": true, so there is nothing to train on. Remove the record.')
     form = "segments (axolotl)"
     if not every or len(pairs) == 1:
         return Read(form, pairs[-1:], len(pairs) - 1)
@@ -551,7 +551,7 @@ def _pair(prompt: object, before: list[Message], response: object, name: str, sh
             return Pair(prompt, response)
         return last_turn([*before, *_said("user", "prompt", prompt), *_said("assistant", "response", response)], name)
     if not isinstance(response, Mapping) and not is_messages(response):
-        raise DataError(f"{name} is {describe(response)}; text or messages are expected")
+        raise DataError(f"{name} is {describe(response)}; text or messages are expected.")
     said = read_messages([response] if isinstance(response, Mapping) else response, name)
     asked = [] if prompt is None else _said("user", "prompt", prompt)
     # Some data sets repeat the prompt in both conversations, others hold the completions alone.
@@ -575,7 +575,7 @@ def _spoken(dialogue: str, name: str) -> list[Message]:
     if not found:
         raise DataError(
             f"{name} has the speaker names Human: or Assistant:, but no text after them. Fill in the text, or remove "
-            "the record"
+            "the record."
         )
     return found
 

@@ -15,14 +15,14 @@ def text(field: str, value: object) -> str:
     """Return ``value`` if it is text that is not blank and can be stored as UTF-8; otherwise raise DataError."""
     found = text_or_blank(field, value)
     if not found or found.isspace():
-        raise DataError(f"{field} is blank; text is expected. Fill in the field, or remove the record")
+        raise DataError(f"{field} is blank; text is expected. Fill in the field, or remove the record.")
     return found
 
 
 def text_or_blank(field: str, value: object) -> str:
     """Return ``value`` if it is text that can be stored as UTF-8; otherwise raise DataError."""
     if not isinstance(value, str):
-        raise DataError(f"{field} is {describe(value)}; text is expected")
+        raise DataError(f"{field} is {describe(value)}; text is expected.")
     return _storable(field, value)
 
 
@@ -34,7 +34,7 @@ def name(field: str, value: object) -> str:
         return str(value)
     if isinstance(value, float | np.floating) and float(value).is_integer():  # pandas turns 1 beside an NA into 1.0
         return str(int(value))
-    raise DataError(f"{field} is {describe(value)}; text or an integer is expected")
+    raise DataError(f"{field} is {describe(value)}; text or an integer is expected.")
 
 
 def label(value: object) -> str:
@@ -47,14 +47,14 @@ def _storable(field: str, value: str) -> str:
     if value.isascii() and "\0" not in value:  # most texts: nothing to encode
         return value
     if "\0" in value:
-        raise DataError(f"{field} holds a NUL character; plain text is expected. Remove the character")
+        raise DataError(f"{field} holds a NUL character; plain text is expected. Remove the character.")
     try:
         value.encode()
     except UnicodeEncodeError as error:
         code = f"\\u{ord(value[error.start]):04x}"
         raise DataError(
             f"{field} holds a lone surrogate or a byte that is not UTF-8 ({code} at character "
-            f"{error.start + 1}); valid Unicode is expected. {remedy_of_text(value) or 'Remove it'}"
+            f"{error.start + 1}); valid Unicode is expected. {remedy_of_text(value) or 'Remove it.'}"
         ) from None
     return value
 
@@ -141,7 +141,7 @@ def role_of(where: str, value: object) -> tuple[str, str]:
     role = _KNOWN.get(given)
     if role is None:
         raise DataError(
-            f"{where} is {value!r}, which is not a known role. Use one of {', '.join(ROLES)}; or remove the record"
+            f"{where} is {value!r}, which is not a known role. Use one of {', '.join(ROLES)}; or remove the record."
         )
     return role, given if given in WRITTEN else role
 
@@ -185,7 +185,7 @@ def _truth(number: int, name: str, value: Any) -> bool:
         return bool(float(value) != 0)
     except (TypeError, ValueError):
         raise DataError(
-            f"{name} of message {number} is {describe(value)}; true, false, a number or null is expected"
+            f"{name} of message {number} is {describe(value)}; true, false, a number or null is expected."
         ) from None
 
 

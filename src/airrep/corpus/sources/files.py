@@ -64,21 +64,21 @@ def open_source(
     if not name.strip():
         raise DataError(
             "data: the path is empty. Give a file, a folder or a Hub id. If a shell variable holds the path, check "
-            "that it is set"
+            "that it is set."
         )
     if not _exists(place):
         if _may_be_hub_id(name):
             return open_hub(name, config, split)
         shown = escaped(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
         text = reader_of(place) is None and (" " in name or "/" not in name)
-        typed = ". To ask about a text, use --prompt and --response, or in Python Example(prompt, response)" * text
-        raise DataError(f"{shown}: no such file or folder. {near_path(place, f'Check the path{typed}')}")
+        typed = " To ask about a text, use --prompt and --response, or in Python Example(prompt, response)." * text
+        raise DataError(f"{shown}: no such file or folder. {near_path(place, f'Check the path.{typed}')}")
     if config is not None:
         raise ConfigError(
-            f"{name}: config={config!r} was given, but only datasets on the Hub have configs. Leave out config"
+            f"{name}: config={config!r} was given, but only datasets on the Hub have configs. Leave out config."
         )
     if place.is_dir() and is_made(place):
-        raise DataError(f"{name}: is a directory that airrep wrote, not data. Give the data that it was made from")
+        raise DataError(f"{name}: is a directory that airrep wrote, not data. Give the data that it was made from.")
     is_lance = (place / LANCE).is_dir()
     if place.is_dir() and not is_lance:
         return (
@@ -88,7 +88,7 @@ def open_source(
         )
     if split is not None:
         what = "a Lance dataset" if is_lance else "a file"
-        raise ConfigError(f"{name}: split={split!r} was given, but {what} has no splits. Leave out split")
+        raise ConfigError(f"{name}: split={split!r} was given, but {what} has no splits. Leave out split.")
     return open_lance(place) if is_lance else open_file(place, longest)
 
 
@@ -96,7 +96,7 @@ def _open_url(place: RemoteData, split: str | None, config: str | None, longest:
     """Return the records at a URL, streamed; a saved dataset there is downloaded first."""
     if config is not None:
         raise ConfigError(
-            f"{place}: config={config!r} was given, but only datasets on the Hub have configs. Leave out config"
+            f"{place}: config={config!r} was given, but only datasets on the Hub have configs. Leave out config."
         )
     if place.is_dir():
         if split is None and (place / LANCE).exists():
@@ -105,9 +105,9 @@ def _open_url(place: RemoteData, split: str | None, config: str | None, longest:
             return open_folder(place, split, longest)
         return open_saved(fetched(str(place), loose=True), split)
     if not place.exists():
-        raise DataError(f"{place}: no such file or folder. Check the URL")
+        raise DataError(f"{place}: no such file or folder. Check the URL.")
     if split is not None:
-        raise ConfigError(f"{place}: split={split!r} was given, but a file has no splits. Leave out split")
+        raise ConfigError(f"{place}: split={split!r} was given, but a file has no splits. Leave out split.")
     return open_file(place, longest)
 
 
@@ -123,7 +123,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise DataError(f"{str(path)[:100]}: cannot be accessed: {error.strerror}. Check the path") from error
+        raise DataError(f"{str(path)[:100]}: cannot be accessed: {error.strerror}. Check the path.") from error
 
 
 def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_LINE) -> RecordSource:
@@ -176,7 +176,7 @@ def _files(folder: Place) -> tuple[list[Place], list[tuple[Place, str]]]:
     if not chosen:
         raise DataError(
             f"{folder}: holds no data files. Give a data file, a folder of data files, or a folder that "
-            "datasets.save_to_disk wrote"
+            "datasets.save_to_disk wrote."
         )
     return chosen, others
 
@@ -215,7 +215,7 @@ def _of_split(folder: Place, files: list[Place], split: str | None) -> list[Plac
     if not all_tell or chosen not in splits:
         has = f"has the splits {', '.join(sorted(set(splits)))}" if all_tell else "its file names contain no split"
         raise DataError(
-            f"{folder}: {has}, so split {chosen!r} cannot be read. Choose one with split, or give a single file"
+            f"{folder}: {has}, so split {chosen!r} cannot be read. Choose one with split, or give a single file."
         )
     return [path for path, name in zip(files, splits, strict=True) if name == chosen]
 
@@ -244,7 +244,7 @@ def open_file(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
     if read is None:
         known = ", ".join(_READERS)
         raise DataError(
-            f"{path}: the suffix is not known. It must be {known}, alone or followed by .gz or .zst. Rename the file"
+            f"{path}: the suffix is not known. It must be {known}, alone or followed by .gz or .zst. Rename the file."
         )
     return RecordSource(str(path), "line" if read in (_jsonl, _json, _csv) else "row", read(path, longest << 20))
 
@@ -278,8 +278,8 @@ def _opened(path: Place) -> Iterator[IO[bytes]]:
     except OSError as error:
         reason = error.strerror or str(error)
         if isinstance(error, PermissionError):
-            raise DataError(f"{path}: cannot be read ({reason}). Correct its permissions") from None
-        raise DataError(f"{path}: cannot be read to its end ({reason}). Download or copy it again") from None
+            raise DataError(f"{path}: cannot be read ({reason}). Correct its permissions.") from None
+        raise DataError(f"{path}: cannot be read to its end ({reason}). Download or copy it again.") from None
 
 
 @contextmanager
@@ -324,7 +324,7 @@ def _opened_table(path: Place, kind: str) -> Iterator[Any]:
         except pa.ArrowException as error:
             raise DataError(
                 f"{path}: cannot be read as {kind} ({first_line(error)}). It may be incomplete: download or copy it "
-                "again"
+                "again."
             ) from None
 
 
@@ -354,7 +354,7 @@ def _in_memory(path: Place, stream: IO[bytes]) -> bytes:
         if found.tell() + len(piece) > _LARGEST_UNPACKED:
             raise DataError(
                 f"{path}: has more than {_LARGEST_UNPACKED >> 20:,} MiB when decompressed, too much to decompress in "
-                "memory. Decompress the file on disk first, for example with gunzip"
+                "memory. Decompress the file on disk first, for example with gunzip."
             )
         found.write(piece)
     return found.getvalue()

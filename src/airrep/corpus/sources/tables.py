@@ -58,7 +58,7 @@ def _row(names: list[str], arrays: list[Any], decoders: list[_Decode | None], at
         except _UNREADABLE as error:
             return DataError(
                 f'the column "{name}" holds a value that cannot be read ({first_line(error)}). Use text, numbers, '
-                "dates or JSON, or remove the column"
+                "dates or JSON, or remove the column."
             )
     return row
 
@@ -177,7 +177,7 @@ def open_lance(folder: Path) -> RecordSource:
         except (OSError, ValueError) as error:
             raise DataError(
                 f"{folder}: cannot be read as Lance ({first_line(error)}). It may be incomplete: download or copy it "
-                "again"
+                "again."
             ) from None
 
     return RecordSource(str(folder), "row", rows_of(batches()))
@@ -202,17 +202,17 @@ def open_saved(folder: Path, split: str | None = None) -> RecordSource:
     """Return the rows of a folder saved by ``datasets``, with splits or without."""
     splits = _saved_splits(folder)
     if splits is None and split is not None:
-        raise ConfigError(f"{folder}: split={split!r} was given, but the folder has no splits. Leave out split")
+        raise ConfigError(f"{folder}: split={split!r} was given, but the folder has no splits. Leave out split.")
     chosen = split or "train"
     if splits is not None and chosen not in splits:
-        raise DataError(f"{folder}: has no split {chosen!r}; it has {', '.join(splits)}. Choose one with split")
+        raise DataError(f"{folder}: has no split {chosen!r}; it has {', '.join(splits)}. Choose one with split.")
     try:
         dataset = _datasets(f"reading the saved dataset {folder}").load_from_disk(
             str(folder if splits is None else folder / chosen)
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{folder}: cannot be read as a saved dataset ({error}). It may be incomplete: save or copy it again"
+            f"{folder}: cannot be read as a saved dataset ({error}). It may be incomplete: save or copy it again."
         ) from None
     return RecordSource(str(folder), "row", rows_of(_arrow(dataset).iter(BATCH_ROWS)), hub=_commit(dataset))
 
@@ -226,7 +226,7 @@ def _saved_splits(folder: Path) -> list[str] | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{folder}: dataset_dict.json, which lists the splits, cannot be read ({error}). Save or copy the dataset "
-            "again"
+            "again."
         ) from None
 
 
@@ -242,7 +242,7 @@ def open_hub(name: str, config: str | None = None, split: str | None = None) -> 
         which = f"split {chosen!r}" if config is None else f"split {chosen!r} of config {config!r}"
         raise DataError(
             f"{name}: no such file, and {which} of the Hub dataset with this name cannot be loaded ({reason}). Check "
-            "the path, the name, config or split"
+            "the path, the name, config or split."
         ) from None
     return RecordSource(name, "row", rows_of(_arrow(dataset).iter(BATCH_ROWS)), hub=_commit(dataset))
 

@@ -67,7 +67,7 @@ def check_columns(names: Sequence[str], where: str) -> None:
     """Raise DataError if two columns of a table have the same name, since one would be lost."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise DataError(f'{where}: the column "{twice[0]}" occurs twice; unique names are expected. Rename one')
+        raise DataError(f'{where}: the column "{twice[0]}" occurs twice; unique names are expected. Rename one.')
 
 
 def _refuse(literal: str) -> object:
@@ -91,7 +91,7 @@ def too_long(longest: int) -> DataError:
     """Return the error for a record of more than *longest* bytes or characters."""
     return DataError(
         f"is longer than {longest >> 20:,} MiB, the limit for one record. Correct the file, or raise the limit with "
-        "longest_line"
+        "longest_line."
     )
 
 
@@ -130,13 +130,13 @@ def _parse_line(line: bytes) -> object:
         text = line.decode().strip(_SPACE)
         value, end = _DECODER.raw_decode(text)
         if end < len(text):
-            return DataError(f"not JSON (extra data at character {end + 1}); one JSON object per line is expected")
+            return DataError(f"not JSON (extra data at character {end + 1}); one JSON object per line is expected.")
         return value
     except UnicodeDecodeError as error:
         what_to_do = remedy(line) or "Save the file as UTF-8"
         return DataError(f"byte {error.start + 1} of the line is not UTF-8; UTF-8 is expected. {what_to_do}")
     except (ValueError, RecursionError) as error:
-        return DataError(f"not JSON ({_reason(error)}); one JSON object per line is expected")
+        return DataError(f"not JSON ({_reason(error)}); one JSON object per line is expected.")
 
 
 def _reason(error: ValueError | RecursionError) -> str:
@@ -207,7 +207,7 @@ class _Scanner:
         """Return the error for text that is not JSON at the current line."""
         return DataError(
             f"{self._name}:{self.line}: not JSON ({reason}); an array of objects is expected. "
-            "Correct the file, or name it .jsonl if it holds one object per line"
+            "Correct the file, or name it .jsonl if it holds one object per line."
         )
 
 
@@ -266,7 +266,7 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -
             yield number, row
         else:
             told = f"has {many(len(cells), 'cell')}, but the header has {len(header)} columns"
-            yield number, DataError(f"{told}. Put quotes around cells that hold the delimiter")
+            yield number, DataError(f"{told}. Put quotes around cells that hold the delimiter.")
 
 
 def csv_rows(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Iterator[tuple[int, list[str]]]:
@@ -299,7 +299,7 @@ def _quoted_row(line: str, lines: Iterator[tuple[int, str]], place: str, delimit
             break
         line = line[1:]
     if _without_end(line):
-        raise DataError(f'{place}: text follows a closing quote. Inside a quoted cell, write every quote twice ("")')
+        raise DataError(f'{place}: text follows a closing quote. Inside a quoted cell, write every quote twice ("").')
     return cells
 
 
@@ -317,7 +317,7 @@ def _quoted_cell(line: str, lines: Iterator[tuple[int, str]], place: str, longes
             return "".join(parts).replace('""', '"'), line[end + 1 :]
         _, line = next(lines, (0, ""))
         if not line:
-            raise DataError(f"{place}: a quoted cell is never closed. Add the closing quote")
+            raise DataError(f"{place}: a quoted cell is never closed. Add the closing quote.")
 
 
 _SIGNS = (",", ";", "\t", "|")
@@ -375,4 +375,4 @@ def _told(header: str, row: str, own: str, place: str) -> str:
     if own in present:
         return own
     signs = " or ".join("a tab" if sign == "\t" else f"'{sign}'" for sign in likely)
-    raise DataError(f"{place}: the delimiter is unclear: it may be {signs}. Save the file with commas")
+    raise DataError(f"{place}: the delimiter is unclear: it may be {signs}. Save the file with commas.")

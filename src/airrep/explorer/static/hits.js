@@ -124,7 +124,7 @@ function drawHit(hit, column) {
   const card = h("li", { class: "hit", tabindex: "-1", "data-row": hit.row, onclick: (event) => clicked(event, hit), onmousemove: (event) => pointed(event, hit) },
     h("div", { class: "hit-head" },
       h("span", { class: "rank", title: `Rank ${counted(hit.rank)} of ${many(column.matching, "example")}, ${column.least ? "lowest" : "highest"} first` }, `${counted(hit.rank)} of ${counted(column.matching)}`),
-      h("span", { class: "score", title: "Deviations from the mean score of all examples" }, signed(hit.deviations, 1), h("span", { class: "unit" }, " deviations")),
+      h("span", { class: "score", title: "Deviations from the mean score of the ranked examples" }, signed(hit.deviations, 1), h("span", { class: "unit" }, " deviations")),
       rawScore(hit),
       channelBar(hit.channels, column.greatest),
       elsewhere(hit, column)),

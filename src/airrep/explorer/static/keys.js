@@ -20,7 +20,7 @@ const KEYS = [
 export function showHelp() {
   openDialog($("keys"), "keys-title", "Keys",
     h("dl", { class: "keys" }, KEYS.flatMap(([key, text]) => [h("dt", null, key.split("  ").map((one) => h("kbd", null, one))), h("dd", null, text)])),
-    h("p", { class: "soft" }, "A score says how much a training example helps the response; below 0 it harms. With a better answer, the score is that for the response minus that for the better one: above 0, the example teaches the response in its place. Lists show scores in standard deviations from the mean of all examples. A score is the sum of the scores of its channels, which are different methods. Marked words are those that the example and the query share; they need not be the cause."),
+    h("p", { class: "soft" }, "A score says how much a training example helps the response; below 0 it harms. With a better answer, the score is that for the response minus that for the better one: above 0, the example teaches the response in its place. Lists show scores in standard deviations from the mean of the ranked examples (those that pass the filters). A score is the sum of the scores of its channels, which are different methods. Marked words are those that the example and the query share; they need not be the cause."),
     h("p", { class: "soft" }, "The address of this page stores all that you see: keep it, or send it to somebody who has the same index. Nothing is written to the index, and nothing leaves this machine."));
 }
 

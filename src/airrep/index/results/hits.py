@@ -61,7 +61,7 @@ class Hit:
     why: Annotated[Why, Sparing] | None = None
     """Parts of the score; None unless they were requested."""
     deviations: float | None = None
-    """Standard deviations by which the score lies above the mean of all examples; None if not measured, as by
+    """Standard deviations by which the score lies above the mean of the ranked examples; None if not measured, as by
     :meth:`airrep.Index.top` (:func:`airrep.answers.verdict.top` measures them)."""
 
 
