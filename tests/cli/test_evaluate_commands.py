@@ -19,7 +19,7 @@ from airrep.errors import ConfigError
 from airrep.evaluation.result import Evaluation
 from airrep.labels.farm import label
 from airrep.labels.labels import Labels
-from airrep.labels.plan import SamplingSettings
+from airrep.labels.plan import SamplingSettings, open_plan
 from airrep.labels.sampling import sample
 from airrep.reports.tables import signed
 
@@ -220,6 +220,14 @@ def test_evaluate_loo_tells_what_each_source_did(run):
         assert one["helped"] == (effects > 0).mean()
         (line,) = (line for line in out.splitlines() if f" {one['name']} " in line)
         assert signed(one["effect"]) in line
+
+
+def test_labels_of_two_fine_tunings_in_one_value_are_named(run):
+    faster = FINE_TUNE.model_copy(update={"learning_rate": 0.5})
+    label(open_plan("plan"), TRAIN, QUERIES, TopicWorld(), faster, "faster")
+    status, _, err = run("evaluate", "tfidf", *LABELS, "--labels", "labels#0", "--labels", "faster#1", "--json")
+    assert status == 0
+    assert "faster: has labels (measured losses) made with fine_tune.learning_rate 0.5, but" in err
 
 
 def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
