@@ -354,7 +354,7 @@ def select(
         by: a field, such as source.
         most: most examples of each value of the field *by*, or a dict of values; a missing field counts as one value.
         tokens: budget of tokens: picking ends before the pick that would exceed it.
-        tokenizer: how tokens are counted: ``words``, ``subwords`` (if None), or a folder or Hub id of a model.
+        tokenizer: how to count: ``words`` and punctuation, ``subwords`` (if None), or a folder or Hub id of a model.
         progress: called with the number of encoded queries.
 
     Raises:
