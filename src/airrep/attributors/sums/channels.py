@@ -285,15 +285,14 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         channels = [self.channels[number] for number in counted]
         asked = self._asked(counted, queries, kept, on_rows)
         full = wholes(queries) if self._relative else None
-        rows = sum(span.rows for span in kept.spans) if kept.live is None else int(kept.live.sum())
-        dear = np.array([one.count_of(rows) < rows for one in channels])
-        weights = self._weights_for(channels, asked if full is None else self._asked(counted, full, kept, None), dear)
+        weights = self._weights_for(channels, asked if full is None else self._asked(counted, full, kept, None), kept)
         cheap = [place for place, one in enumerate(channels) if one.candidates is None]
         titles = [channels[place].title for place in cheap]
         picking = SumAsked({title: asked[title] for title in titles}, weights[:, cheap], CHANNELS)
         for one in channels:
             whole = asked[one.title]
             if one.candidates is not None and isinstance(whole, ScoresAsked):
+                rows = whole.rows if kept.live is None else int(kept.live.sum())
                 asked[one.title] = CandidatesAsked.of(whole, picking, one.count_of(rows), self._read(picking, whole))
         return SumAsked(asked, weights, CHANNELS)
 
@@ -317,12 +316,14 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         few = self.check_fitted(self._reference).few.kept
         return Read(score_all(cheap.over(few, "")), score_all(dear.over(few, dear.channel)))
 
-    def _weights_for(self, channels: Sequence[Channel], asked: Mapping[str, Asked], dear: np.ndarray) -> np.ndarray:
-        """Return the weight of each channel for each query, ``(q, c)``; *dear* marks channels that score only a few."""
+    def _weights_for(self, channels: Sequence[Channel], asked: Mapping[str, Asked], kept: Kept) -> np.ndarray:
+        """Return the weight of each channel for each query, ``(q, c)``."""
         count = len(next(iter(asked.values())))
         if not self._relative:
             return np.tile([one.weight for one in channels], (count, 1))
         reference = self.check_fitted(self._reference)
+        rows = next(iter(asked.values())).rows if kept.live is None else int(kept.live.sum())
+        dear = np.array([one.count_of(rows) < rows for one in channels])
         if not dear.any():
             return relative_weights(channels, reference.scores(asked))
         weights = relative_weights(channels, reference.few.scores(asked))
