@@ -14,7 +14,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import given_or_typed
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.forms import EARLIER
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, DataError
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Hits, Kind, Verdict
@@ -113,7 +113,8 @@ def verdicts(
         return [None] * len(spanned), None
     try:
         found = nearest(index, question, asked, keep, ends)
-    except ConfigError:  # the method scores only training examples that it knows, not a copy of an answer
+    except (ConfigError, DataError):  # the method cannot score a copy of an answer: it is not one of the examples that
+        # it knows, or lacks what the loss of the fine-tune reads, such as a rejected response or a reward
         return [None] * len(spanned), None
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)

@@ -441,7 +441,7 @@ def _by_labels(
     partial: bool,
 ) -> None:
     from airrep.cli.show.evaluations import print_correlations
-    from airrep.labels.gather import gather
+    from airrep.labels.gather import gather, mixture
 
     if not (indexes or asked.why):
         raise ConfigError("evaluate: no index is given. Add INDEX or NAME=INDEX; only --labels with --why needs none.")
@@ -458,6 +458,8 @@ def _by_labels(
         gather(part, corpora, partial=partial, beside=[*asked.labels, *tune], read=reading.read)
         for part in (asked.labels, tune)
     )
+    if told := mixture(asked.labels):
+        note(f"{told}. The value is a mean over both")
     pool = options.typed_pool(asked.pool)
     if asked.why:
         if judging.tag or judging.track:

@@ -119,7 +119,7 @@ def print_comparison(comparison: "Comparison") -> None:
     draws = f"; {comparison.resamples:,} bootstrap draws" if comparison.measure in ("lds", "loo") else ""
     scant = "" if comparison.queries is None else caution_on(comparison.queries)
     say(
-        f"95 % intervals in brackets; p-values adjusted (Holm) for these {many(len(comparison.pairs), 'pair')}{draws}"
+        f"95 % intervals in brackets; p-values adjusted (Holm) for {many(len(comparison.pairs), 'pair')}{draws}"
         + (f"; {scant}" if scant else "")
     )
 
