@@ -248,8 +248,8 @@ def _tell_long_prompts(method: "Attributor", corpus: "Corpus", out: Path) -> Non
 def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
     if built.empty > before:
         note(
-            f"{out}: for {many(built.empty - before, 'example')}, all features that the method computes are 0, so the "
-            "score for every query is 0"
+            f"{out}: for {many(built.empty - before, 'example')}, all features that the method computes are 0, or too "
+            "small for float16, so scores are 0 or inexact"
         )
 
 

@@ -159,8 +159,8 @@ class PickOptions:
     tokenizer: Annotated[
         str | None,
         Setting(
-            "How --tokens counts: words, subwords, or a model's folder or Hub id, whose tokenizer counts. Default: "
-            "subwords."
+            "How --tokens counts: words (punctuation counts too), subwords, or a model's folder or Hub id, whose "
+            "tokenizer counts. Default: subwords."
         ),
     ] = None
     resample: Annotated[

@@ -183,7 +183,7 @@ class IndexRows:
 
     @property
     def empty(self) -> int:
-        """Number of examples, including deleted ones, whose features are all 0: they score 0 for every query."""
+        """Number of examples, including deleted ones, whose features are all 0, or too small for float16."""
         direct = any(one.kind == "none" for one in self.channels)
         return 0 if direct else sum(shard.get("empty", 0) for shard in self.manifest["shards"])
 
