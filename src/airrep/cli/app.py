@@ -47,7 +47,7 @@ def report_command(
         typer.Argument(
             metavar="RUN...",
             help="Directories that --out wrote. One page shows results of one kind: answers (top, group, what-if), "
-            "checks of the data (clean, audit, mix), or evaluations (evaluate, compare).",
+            "checks (clean, audit, mix, prove), or evaluations (evaluate, compare).",
         ),
     ],
     out: Annotated[Path, "HTML page to write."],

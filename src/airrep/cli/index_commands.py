@@ -411,7 +411,7 @@ def _export_records(
 
     from airrep.answers.texts import kept_examples
     from airrep.corpus.records import encode_record
-    from airrep.index.encoding import TEXTS
+    from airrep.index.rows import TEXTS
     from airrep.index.selection import check_selection
     from airrep.runtime.remote.outputs import is_same_file, write_output
 

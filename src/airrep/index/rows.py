@@ -47,6 +47,8 @@ PACKAGES = "method_packages"
 """Entry of a manifest: the packages that provide the method, unless airrep does."""
 READING = "reading"
 """Entry of a manifest: how records were read for the build, unless in the usual way."""
+TEXTS = "texts"
+"""Entry of a manifest: false if the texts were left out."""
 RENDERED = "rendered"
 """Entry of a manifest without texts: :attr:`IndexRows.rendered`."""
 RENDERED_ROWS = 64
