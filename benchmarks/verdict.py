@@ -30,7 +30,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=700)
     parser.add_argument("--each", type=int, default=10)
     parser.add_argument(
-        "--recipes", nargs="+", default=["text", "tfidf"], help="text, kind, a method, or the folder of an LM"
+        "--recipes",
+        nargs="+",
+        default=["text", "tfidf"],
+        help="text, kind, a method, airrep:ENCODER, or the folder of an LM",
     )
     parser.add_argument("--kinds", action="store_true", help="a line for each kind of question")
     arguments = parser.parse_args()
@@ -57,9 +60,10 @@ def attributor_of(recipe: str) -> airrep.Attributor:
     """A recipe by its name, or that of an LM by the folder."""
     if Path(recipe).is_dir():
         return airrep.make_attributor("channels", {"lm": recipe})
+    method, _, encoder = recipe.partition(":")
     channels = {"text": "text", "kind": "kind"}.get(recipe)
     return (
-        airrep.make_attributor(recipe)
+        airrep.make_attributor(method, {"encoder": encoder} if encoder else {})
         if channels is None
         else airrep.make_attributor("channels", {"channels": channels})
     )

@@ -19,7 +19,7 @@ from airrep.errors import ConfigError
 from airrep.evaluation.result import Evaluation
 from airrep.labels.farm import label
 from airrep.labels.labels import Labels
-from airrep.labels.plan import SamplingSettings
+from airrep.labels.plan import SamplingSettings, open_plan
 from airrep.labels.sampling import sample
 from airrep.reports.tables import signed
 
@@ -156,7 +156,7 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "what_if=true")
     assert status == 0, err
     assert "same sign" in out.lower()
-    assert "of the cases the removal raised a query's loss" in " ".join(out.split())
+    assert "of the measurements, a removal raised a query's loss" in " ".join(out.split())
     status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--json")
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
@@ -222,6 +222,14 @@ def test_evaluate_loo_tells_what_each_source_did(run):
         assert signed(one["effect"]) in line
 
 
+def test_labels_of_two_fine_tunings_in_one_value_are_named(run):
+    faster = FINE_TUNE.model_copy(update={"learning_rate": 0.5})
+    label(open_plan("plan"), TRAIN, QUERIES, TopicWorld(), faster, "faster")
+    status, _, err = run("evaluate", "tfidf", *LABELS, "--labels", "labels#0", "--labels", "faster#1", "--json")
+    assert status == 0
+    assert "faster: has labels (measured losses) made with fine_tune.learning_rate 0.5, but" in err
+
+
 def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     shutil.copytree("labels", "moved/labels-copy", dirs_exist_ok=True)
     asked = ("evaluate", "tfidf", *LABELS, "--labels")
@@ -245,7 +253,7 @@ def test_runs_are_compared_pair_by_pair(run):
         assert run("evaluate", f"{pool}=tfidf", *JUDGE, "--pool", pool, "--out", f"in-{pool}")[0] == 0
     status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--set", "resamples=50", "--out", "compared")
     assert status == 0, err
-    assert "p-values adjusted (Holm) for these 3 pairs; 50 bootstrap draws" in out
+    assert "p-values adjusted (Holm) for 3 pairs of indexes; 50 bootstrap draws" in out
     status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--to", "sum", "--json")
     assert status == 0, err
     assert [(pair["one"], pair["other"]) for pair in json.loads(out)["pairs"]] in (

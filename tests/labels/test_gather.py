@@ -12,7 +12,7 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, farm
 
 from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.labels.gather import gather, is_published, label_lineage, read_published
+from airrep.labels.gather import gather, is_published, label_lineage, mixture, read_published
 from airrep.labels.plan import SamplingSettings, open_plan
 from airrep.labels.sampling import sample
 
@@ -71,6 +71,19 @@ def test_labels_of_two_lms_or_two_fine_tunings_are_not_mixed_by_accident(folder,
     lineage = label_lineage([folder], [str(tmp_path / "other-lm")], [str(tmp_path / "other-rate")], mixed=True)
     assert lineage["held_out_labels"][0]["lm"] != lineage["labels"][0]["lm"]
     assert lineage["test_labels"][0]["fine_tune"]["learning_rate"] == 7e-4
+
+
+def test_another_template_of_one_lm_is_named(monkeypatch):
+    def state(path):
+        return path, {
+            "lm": {"fingerprint": path.name, "template": path.name},
+            "precision": "float32",
+            "fine_tune": {},
+        }
+
+    monkeypatch.setattr("airrep.labels.gather._state_of", state)
+    assert mixture(["plain", "chat#1"]).endswith("made with template chat, but plain was made with template plain")
+    assert mixture(["plain#0", "plain#1"]) == ""
 
 
 def test_the_lineage_names_the_lm_and_its_fine_tuning(folder):

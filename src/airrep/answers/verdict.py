@@ -14,11 +14,12 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import given_or_typed
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.forms import EARLIER
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, DataError
 from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Hits, Kind, Verdict
 from airrep.index.results.kinds import TopResult
+from airrep.index.rows import TEXTS
 from airrep.index.why import check_tokens
 from airrep.scoring.asked import Asked
 from airrep.scoring.blocks import at_most
@@ -76,7 +77,7 @@ def top(
         check_tokens(index.attributor)
     asked = index.ask(question, progress)
     found = index.top_of(question, asked, keep, k, least=least, why=why, tokens=tokens)
-    if why or tokens:
+    if (why or tokens) and index.manifest.get(TEXTS, True):
         found = replace(found, queries=with_copied(index, found.queries, keep))
     if least:
         return beside_spread(found, spread_of(question.ranked(asked), keep))
@@ -113,7 +114,8 @@ def verdicts(
         return [None] * len(spanned), None
     try:
         found = nearest(index, question, asked, keep, ends)
-    except ConfigError:  # the method scores only training examples that it knows, not a copy of an answer
+    except (ConfigError, DataError):  # the method cannot score a copy of an answer: it is not one of the examples that
+        # it knows, or lacks what the loss of the fine-tune reads, such as a rejected response or a reward
         return [None] * len(spanned), None
     letters = [len(answer.response) for answer in question.queries]
     chances = map(known.chance, found.shares.tolist(), found.tenth.tolist(), letters)

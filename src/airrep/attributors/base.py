@@ -138,7 +138,7 @@ class Attributor(ABC):
         pooling = Pooling.parse(pool, temperature)
         if pooling.kind == "order" and not self.symmetric:
             raise ConfigError(
-                f"pool '{pooling}': this way to combine members' scores needs a method that encodes queries in the "
+                f"pool '{pooling}' (a way to score a group of examples) needs a method that encodes queries in the "
                 f"same way as training examples, but {self.name} does not. Use sum, mean, attention or "
                 "signed-attention."
             )
@@ -353,9 +353,14 @@ def fit_method(attributor: Attributor, train: Corpus, progress: OnProgress | Non
         attributor.fit(train)
 
 
-def usable(method: Attributor, corpus: Corpus, what: str) -> Corpus:
-    """Return the examples that a method can read (DataError: there are none; *what* names the corpus in it)."""
+def usable(method: Attributor, corpus: Corpus, what: str, skip: bool = True) -> Corpus:
+    """Return the examples that a method can read (DataError: none, or not all without *skip*; *what* names them)."""
     refused = method.unusable(corpus)
+    if refused and not skip:
+        raise DataError(
+            f"{what}: cannot use {len(refused):,} of {len(corpus):,} examples. The first: {refused[min(refused)]} "
+            "`airrep append --skip-invalid` leaves such examples out."
+        )
     if len(refused) == len(corpus):
         raise DataError(f"{what}: no example can be read. First problem: {refused[0]} Check the data and the model.")
     return corpus.without(refused)

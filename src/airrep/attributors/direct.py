@@ -46,7 +46,8 @@ class DirectAttributor(Attributor):
         yield slice(0, len(queries)), lambda train, on_rows=None: self.score(train, queries, on_rows)
 
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
-        """Return None as the features."""
+        """Return None as the features (DataError: the loss of the fine-tune cannot use an example)."""
+        self.factors(examples)
         if on_rows is not None:
             on_rows(len(examples))
         return {self.name: None}

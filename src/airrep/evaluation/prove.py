@@ -106,7 +106,7 @@ def prove(
     """
     if not callable(lm):
         need("airrep.prove", "lm", *LM)
-    index, chosen = as_index(index), ProofSettings.of({"seeds": seeds, "context": context, "seed": seed})
+    index, chosen = as_index(index, "prove"), ProofSettings.of({"seeds": seeds, "context": context, "seed": seed})
     named = named_rows(index, rows)
     question = index.question(answers, better, "answers")
     learner = lm if callable(lm) else LmSettings.named(lm).before()

@@ -62,7 +62,7 @@ class EditableIndex(IndexRows):
             The index in its new state.
 
         Raises:
-            DataError: there are no examples to add, or an id is in the index already.
+            DataError: there are no examples to add, the method cannot use one, or an id is in the index already.
             ArtifactError: another process is writing there, or the encoder is not the one that made the index.
         """
         from airrep.index.encoding import corpus_entry, with_appended  # here and below, since queries do not need it
@@ -72,7 +72,7 @@ class EditableIndex(IndexRows):
             raise DataError("append: the corpus is empty. Give at least one example.")
         with _changing(self):
             now = self.reopened(self.attributor)
-            more = usable(now.attributor, more, "append") if skip_invalid else more
+            more = usable(now.attributor, more, "append", skip_invalid)  # some methods read examples only when asked
             if _has_all(now, more):
                 return _tidied(now)
             corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))

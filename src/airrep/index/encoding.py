@@ -20,7 +20,7 @@ from airrep.corpus.schemas.forms import PLAIN
 from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, ConfigError, TrainingError
 from airrep.index.results.result import left_out
-from airrep.index.rows import KIND, RENDERED, IndexRows
+from airrep.index.rows import KIND, RENDERED, TEXTS, IndexRows
 from airrep.index.shards import (
     EXAMPLES,
     PLACES,
@@ -174,8 +174,6 @@ def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = No
 
 ALL = slice(None)
 """Every shard."""
-TEXTS = "texts"
-"""Entry of a manifest: false if the texts were left out."""
 
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:

@@ -117,8 +117,8 @@ def label_lineage(
     """
     parts = {"labels": choices, "held_out_labels": held_out, "test_labels": test}
     opened = {name: [_state_of(Path(choice.partition("#")[0])) for choice in part] for name, part in parts.items()}
-    if not mixed:
-        _refuse_mixture([labels for part in opened.values() for labels in part])
+    if told := "" if mixed else mixture([*choices, *held_out, *test]):
+        raise ArtifactError(f"{told}. Give labels of one LM and equal settings, or accept all: --set mixed=true")
     names = sorted({state["lm"]["name"] for _, state in opened["labels"]})
     lm = {"lm": ", ".join(names)} if names else {}
     return lm | {name: [_origin(state) for _, state in part] for name, part in opened.items()}
@@ -138,20 +138,20 @@ def _origin(state: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "lm": state["lm"]["fingerprint"], "lm_name": state["lm"]["name"]}
 
 
-def _refuse_mixture(labels: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
-    """Refuse labels of two LMs, or of one LM that was fine-tuned in two ways."""
+def mixture(choices: Sequence[str]) -> str:
+    """Describe which labels have another LM, template or fine-tune than the first; return "" if they are all alike."""
     kinds = []
-    for path, state in labels:
-        tuning = {f"fine_tune.{name}": value for name, value in state["fine_tune"].items()}
-        kinds.append((path, {"LM": state["lm"]["fingerprint"][:12], "precision": state["precision"], **tuning}))
+    for path, state in (_state_of(Path(choice.partition("#")[0])) for choice in choices):
+        lm, tuning = state["lm"], {f"fine_tune.{name}": value for name, value in state["fine_tune"].items()}
+        reading = {name: lm.get(name) for name in ("template", "max_tokens")}  # the fingerprint covers both
+        kinds.append((path, {**reading, "LM": lm["fingerprint"][:12], "precision": state["precision"], **tuning}))
     first, wanted = kinds[0]
     for path, found in kinds[1:]:
         name = next((name for name in wanted if found.get(name) != wanted[name]), None)
         if name is not None:
-            raise ArtifactError(
-                f"{path}: has labels (measured losses) made with {name} {found.get(name)}, but {first} was made with "
-                f"{name} {wanted[name]}. Give labels of one LM and equal settings, or accept all: --set mixed=true"
-            )
+            made = f"{path}: has labels (measured losses) made with {name} {found.get(name)}"
+            return f"{made}, but {first} was made with {name} {wanted[name]}"
+    return ""
 
 
 def is_published(folder: Path) -> bool:

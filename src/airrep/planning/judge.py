@@ -211,7 +211,7 @@ def judge(
         ('evaluation', 'lds')
     """
     need("airrep.judge", "lm", *LM)
-    index = as_index(index)
+    index = as_index(index, "judge")
     seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
     if not 0 < seconds < float("inf"):
         raise ConfigError(f"budget={budget}: must be a time above 0, such as '30m' or a number of seconds.")

@@ -22,6 +22,7 @@ TOLERANCE = 1e-12
 """Residual relative to b at which order-inf counts as solved."""
 STEPS = 1000
 """Most steps of conjugate gradients for order-inf."""
+DAMPED = "build the index with more damping: --method logra --set unit=false --set exponent=1 --set damping=VALUE."
 
 
 def order_scores(
@@ -153,7 +154,7 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         direction = residual + _quotient(square, before) * direction
     raise DataError(
         f"pool order-inf (a way to score groups): the solver did not converge in {STEPS} steps. Use --pool order-2 or "
-        "smaller groups, or build the index with a larger damping: --method logra --set damping=VALUE."
+        f"smaller groups, or {DAMPED}"
     )
 
 
@@ -172,7 +173,6 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     if not (found[wanted] > 0).all():
         raise DataError(
             "pool order-inf (a way to score a group): one of the groups cannot be scored. Without its examples, the "
-            "training loss, as the index approximates it, has no minimum. Use --pool order-1, or an index built with "
-            "--method logra."
+            f"training loss, as the index approximates it, has no minimum. Use --pool order-1, or {DAMPED}"
         )
     return found

@@ -326,6 +326,28 @@ def test_errors_are_one_line(lm: str) -> None:
         method.score(TRAIN, QUERIES)
 
 
+def test_examples_that_cannot_be_read_are_not_appended(lm: str, tmp_path: Path) -> None:
+    """No features are computed of them, so without a check the next question would be the first to fail."""
+    index = airrep.build_index(TRAIN, tmp_path / "index", "ekfac", settings={"lm": lm})
+    more = Corpus.from_examples([*QUERIES, Example("a", "word " * 4000, "long")])
+    with pytest.raises(DataError, match=r"^append: cannot use 1 of 5 examples.*\"long\".*--skip-invalid"):
+        index.append(more)
+    assert len(airrep.open(tmp_path / "index")) == len(TRAIN)
+    assert len(index.append(more, skip_invalid=True)) == len(TRAIN) + len(QUERIES)
+
+
+def test_weighted_answers_need_a_weight_only_in_the_data(lm: str, tmp_path: Path) -> None:
+    """A query has the loss of its response; no copy of it can be scored for a verdict."""
+    data = Corpus.from_records([{**one.to_dict(), "reward": number / 7} for number, one in enumerate(TRAIN)])
+    index = airrep.build_index(data, tmp_path / "index", "ekfac", settings={"lm": lm, "loss": "weighted"})
+    with pytest.raises(DataError, match='cannot use example "q0", which has no advantage or reward'):
+        index.append(QUERIES[:1])
+    assert len(airrep.open(tmp_path / "index")) == len(TRAIN)
+    for better in (None, ["another answer"] * len(QUERIES)):
+        found = airrep.top(index, QUERIES, k=2, better=better)
+        assert [(len(hits), hits.verdict) for hits in found] == [(2, None)] * len(QUERIES)
+
+
 def test_one_method_opens_two_indexes_one_after_the_other(lm: str, tmp_path: Path) -> None:
     """Curvature is not put together from two corpora."""
     other = Corpus.from_examples([Example(f"about {n}", f"said {n * n} times") for n in range(9)])

@@ -240,7 +240,7 @@ def test_what_cannot_be_attributed_is_refused(folder: str, monkeypatch: pytest.M
         influence(folder, checkpointing=True)
     with pytest.raises(NotFittedError, match=r"influence: has not seen .* fit\(train\)"):
         influence(folder).encode_queries(QUERIES)
-    with pytest.raises(DataError, match=r'influence: the LM cannot read 1 of 1 examples\. .*"long"'):
+    with pytest.raises(DataError, match=r'influence: the LM cannot read 1 of 1 example\. .*"long"'):
         influence(folder).fit(Corpus.from_examples([Example("a", "b" * 100, "long")]))
     monkeypatch.setattr("airrep.attributors.gradient.influence.ITERATIONS", 1)
     with pytest.raises(TrainingError, match=r"conjugate gradients: after 1 iterations .* Raise damping"):

@@ -246,7 +246,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     folder = tiny_lm(tmp_path / "lm")
     with pytest.raises(ConfigError, match="lm works only with view=response"):
         make(folder, view="prompt")
-    with pytest.raises(DataError, match='the LM cannot read 1 of 1 examples. .*"long": .* has 10'):
+    with pytest.raises(DataError, match=r'the LM cannot read 1 of 1 example\. .*"long": .* has 10'):
         make(folder).fit(Corpus.from_examples([Example("a", "x" * 100, "long")]))
     with pytest.raises(DataError, match='"empty": its response is empty'):
         method = make(folder)

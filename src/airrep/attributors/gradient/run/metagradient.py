@@ -388,6 +388,21 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         """The seed of the fine-tune's order."""
         return stream_seed(self._request["seed"], "warm-up")
 
+    def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
+        """Add, once an index has learnt from the fine-tune's data, examples that were not among these."""
+        refused = dict(super().unusable(examples))
+        if self._learnt is not None:
+            known = {bytes(key).hex() for key in self._learnt[KEYS]}
+            others = ((row, one) for row, one in enumerate(examples) if row not in refused)
+            refused |= {row: self._unknown(one) for row, one in others if self.lm.key(one) not in known}
+        return refused
+
+    def _unknown(self, example: Example) -> str:
+        return (
+            f"example '{example.id}' was not in the fine-tune of {self.warmup.path}. Run `airrep warmup` on all "
+            "data, then build the index again."
+        )
+
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:  # noqa: ARG002 - nothing takes long
         """Check that the corpus is the fine-tune's, and keep its tokens.
 
@@ -401,8 +416,8 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         super().fit(train)
         if self._request["corpus"] != train.fingerprint:
             raise ConfigError(
-                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples "
-                "(--dry-run reads only some of them). Make a warm-up on the same data: airrep warmup DATA --lm MODEL "
+                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples. Leave "
+                "out --dry-run, which reads only some examples; or fine-tune again: airrep warmup DATA --lm MODEL "
                 "--out DIR"
             )
         documents = self.lm.tokenise(train)
@@ -428,10 +443,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         def followed(missing: Sequence[Example], chosen: Sequence[int]) -> np.ndarray:
             rows = self._followed([queries[place] for place in chosen])
             if (other := next((one for one in missing if self.lm.key(one) not in rows), None)) is not None:
-                raise ConfigError(
-                    f"{self.name}: example '{other.id}' was not in the fine-tune of {self.warmup.path}. Make the "
-                    "warm-up again on all data, then build the index again."
-                )
+                raise ConfigError(f"{self.name}: {self._unknown(other)}")
             return np.stack([rows[self.lm.key(one)] for one in missing])
 
         return lambda train, on_rows=None: store.rows(train, followed, on_rows)
