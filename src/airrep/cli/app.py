@@ -62,7 +62,7 @@ def report_command(
     ] = None,
     join: Annotated[
         bool,
-        Setting("Show evaluations in one table if they have the same tags and used the same queries and labels."),
+        Setting("Show evaluations with the same --tag in one table, if they used the same queries and losses."),
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:
