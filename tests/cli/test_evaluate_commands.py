@@ -381,7 +381,7 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     status, out, err = run("evaluate", "dmi", "--labels", "labels#0", *LABELS, "--json")
     assert status == 0, err
     assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
-    _refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "Datamodels know only these")
+    _refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "Method datamodels knows only these")
     _refused(
         run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"),
         "labels: these labels (measured losses) have 2 instances",

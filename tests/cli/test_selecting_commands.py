@@ -201,7 +201,7 @@ def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
         ),
         (
             ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "20", "--most", "a=2", "--json"),
-            "it must be the only --most",
+            "no other --most can be given",
         ),
         (
             (

@@ -340,7 +340,7 @@ def test_weighted_answers_need_a_weight_only_in_the_data(lm: str, tmp_path: Path
     """A query has the loss of its response; no copy of it can be scored for a verdict."""
     data = Corpus.from_records([{**one.to_dict(), "reward": number / 7} for number, one in enumerate(TRAIN)])
     index = airrep.build_index(data, tmp_path / "index", "ekfac", settings={"lm": lm, "loss": "weighted"})
-    with pytest.raises(DataError, match='cannot use example "q0", which has no advantage or reward'):
+    with pytest.raises(DataError, match='example "q0" has no advantage or reward'):
         index.append(QUERIES[:1])
     assert len(airrep.open(tmp_path / "index")) == len(TRAIN)
     for better in (None, ["another answer"] * len(QUERIES)):
