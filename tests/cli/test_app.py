@@ -727,11 +727,11 @@ def test_append_reads_as_the_index_was_read(run: Run) -> None:
     assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *options).status == 0
     ran = run("append", "i", "more.jsonl")
     assert ran.status == 0, ran.err
-    assert "i: its data were read with --response-field chat --turns all, so your data are read with" in ran.err
+    assert "i: your data are read with the options that the index was built with: --response-field chat" in ran.err
     assert "4 examples added, 12 in all" in ran.err
     ran = run("append", "i", "others.jsonl", "--turns", "last", "--response-field", "chat")
     assert "1 example added, 13 in all" in ran.err
-    assert "data were read with" not in ran.err
+    assert "your data are read with" not in ran.err
     write("queries.jsonl", make_corpus(1, "q"))
     picked = run("select", "i", "queries.jsonl", "--count", "2", "--out", "s.jsonl").err
     assert "airrep export i --to records --data YOUR-DATA --only s.jsonl" in picked
@@ -745,9 +745,9 @@ def test_a_field_that_is_given_replaces_all_fields_of_the_index(run: Run) -> Non
     fields = ("--prompt-field", "ask", "--response-field", "say", "--label-field", "kind")
     assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *fields).status == 0
     write("more.jsonl", make_corpus(3))
-    assert "i: its data were read with" in run("append", "i", "more.jsonl").err
+    assert "i: your data are read with" in run("append", "i", "more.jsonl").err
     ran = run("append", "i", "more.jsonl", "--prompt-field", "prompt")
-    assert (ran.status, "data were read with" in ran.err) == (0, False)
+    assert (ran.status, "your data are read with" in ran.err) == (0, False)
     assert "3 examples added, 4 in all" in ran.err
 
 
@@ -772,7 +772,7 @@ def test_parts_that_are_joined_know_how_they_were_read(run: Run) -> None:
         assert run("index", "train.jsonl", "--out", part, *options, "--part", f"{part}/2").status == 0
     assert run("append", "i", "1", "2").status == 0
     Path("more.jsonl").write_text(_chats(4, 1))
-    assert "were read with --response-field chat," in run("append", "i", "more.jsonl").err
+    assert "built with: --response-field chat." in run("append", "i", "more.jsonl").err
 
 
 def test_select_tells_how_to_get_preference_pairs_and_conversations(run: Run) -> None:

@@ -156,7 +156,7 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "what_if=true")
     assert status == 0, err
     assert "same sign" in out.lower()
-    assert "of the cases the removal raised a query's loss" in " ".join(out.split())
+    assert "of the measurements, a removal raised a query's loss" in " ".join(out.split())
     status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--json")
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
@@ -253,7 +253,7 @@ def test_runs_are_compared_pair_by_pair(run):
         assert run("evaluate", f"{pool}=tfidf", *JUDGE, "--pool", pool, "--out", f"in-{pool}")[0] == 0
     status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--set", "resamples=50", "--out", "compared")
     assert status == 0, err
-    assert "p-values adjusted (Holm) for 3 pairs; 50 bootstrap draws" in out
+    assert "p-values adjusted (Holm) for 3 pairs of indexes; 50 bootstrap draws" in out
     status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--to", "sum", "--json")
     assert status == 0, err
     assert [(pair["one"], pair["other"]) for pair in json.loads(out)["pairs"]] in (
@@ -270,7 +270,7 @@ def test_runs_are_compared_pair_by_pair(run):
         run("compare", "in-sum", "elsewhere"),
         "elsewhere and in-sum cannot be compared",
     )
-    _refused(run("compare", "in-sum"), "the runs have only one row")
+    _refused(run("compare", "in-sum"), "the evaluations hold only one result")
     _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
 
 

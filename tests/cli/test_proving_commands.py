@@ -30,7 +30,10 @@ def test_prove_ends_in_a_sentence(run: Run) -> None:
     ran = run("prove", "index", "--lm", "lm", "--rows", "e3,e4", "--rows", "e5", *ASKED, *QUICK, "--out", "run")
     assert ran.status == 0, ran.err
     assert ran.out.strip().splitlines()[-1].startswith("Without these 3 rows the answer's loss ")
-    assert "6 fine-tunes on 5 other rows. A third of the fine-tunes add the named rows (3)" in ran.err
+    assert (
+        "running 6 fine-tunes in sets of three. The three read the same 5 random rows; one adds the named rows (3)"
+        in ran.err
+    )
     assert "next: airrep report run/proof --out proof.html" in ran.err
     told = json.loads(
         run("prove", "index", "--lm", "lm", "--rows", "e3,e4,e5", *ASKED, *QUICK, "--out", "run", "--json").out

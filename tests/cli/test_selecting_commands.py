@@ -91,7 +91,7 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
 def test_classify_refuses_in_one_line(run: Run) -> None:
     _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
     _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index and ")
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "only 30")
+    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "one query has only 30")
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
     _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
     status, out, err = run(

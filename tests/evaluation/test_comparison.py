@@ -122,7 +122,7 @@ def test_holm_is_the_textbook_procedure():
 
 def test_runs_that_cannot_be_paired_are_refused():
     one, other = evaluation(WORLDS, ["good"]), evaluation(WORLDS, ["bad"])
-    with pytest.raises(ConfigError, match="the runs have only one row"):
+    with pytest.raises(ConfigError, match="the evaluations hold only one result"):
         compare_evaluations([("x", one)])
     with pytest.raises(ConfigError, match="compare: x is given twice"):
         compare_evaluations([("x", one), ("x", other)])

@@ -263,7 +263,7 @@ def test_subsets_that_leave_little_out_are_not_judged_with_others_nor_tuned(tmp_
     kept = Groups.from_lists({str(j): instance.subsets.members(j) for j in range(1, 1 + K)})
     random = dataclasses.replace(instance, subsets=kept, losses=instance.losses[:, 1:], by_seed=None)
     index = index_of(tmp_path, instance, small)
-    with pytest.raises(DataError, match="^instance b .*more than a tenth"):
+    with pytest.raises(DataError, match="^instance b .*at most a tenth"):
         evaluate_lds([index], [random, small])
     with pytest.raises(ConfigError, match="^evaluate: --tune "):
         evaluate_lds([index], [random], tune=[small])

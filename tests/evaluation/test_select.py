@@ -276,7 +276,7 @@ def test_another_measure_does_not_swallow_answers(index: Index, tmp_path: Path) 
     selected = evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), _settings(), out=out)
     before = tree(tmp_path / "run.partial")
     other = replace(selected, measure="lds")
-    with pytest.raises(ArtifactError, match=r"run: an unfinished evaluation keeps its answers in .*run\.partial"):
+    with pytest.raises(ArtifactError, match=r"run: an unfinished evaluation keeps the LM's answers in .*run\.partial"):
         other.save(out)
     assert tree(tmp_path / "run.partial") == before
     other.save(out, replace=True)

@@ -42,6 +42,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("read_example", {"id": "../../../etc/passwd"}, "has no example"),
     ("read_example", {"id": "row 999999999999999999999"}, "has no example"),
     ("what_if_i_drop", {**QUERY, "ids": ["e3", "gone"]}, "has no example 'gone'"),
+    ("what_if_i_drop", QUERY, "no examples are chosen. Choose at least one, by a row, an id or a filter"),
     ("why_this_answer", {**QUERY, "index": "/etc"}, "index '/etc': is not served. Give one of these names: index"),
     ("why_this_answer", {**QUERY, "index": "../other"}, "is not served"),
     ("why_this_answer", {"prompt": "x" * 1_000_000, "response": "y"}, "at most 100000 characters"),
@@ -69,6 +70,7 @@ async def check_session(client: Any) -> None:
     """A whole session: every tool answers as its schema says, wrong calls are one line, pages follow one another."""
     listed = {one.name: one for one in (await client.list_tools()).tools}
     assert list(listed) == list(agents.TOOLS) == list(CALLS)
+    assert "should give" in listed["select"].input_schema["$defs"]["Wanted"]["properties"]["response"]["description"]
     for name, arguments in CALLS.items():
         schema = listed[name].input_schema
         Draft202012Validator(schema).validate(arguments)

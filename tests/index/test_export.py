@@ -187,7 +187,7 @@ def test_exact_csv_keeps_every_text_and_tells_none_from_empty(hostile: airrep.In
     assert made.guarded == 0
     again = airrep.read_corpus(tmp_path / "o.csv")
     assert [one.response for one in again] == [one.response for one in corpus]
-    with pytest.raises(ConfigError, match="is only for csv"):
+    with pytest.raises(ConfigError, match="exact: works only with csv"):
         export_index(hostile, tmp_path / "p", "parquet", exact=True)
 
 

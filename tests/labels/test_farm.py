@@ -395,7 +395,7 @@ def test_results_of_two_settings_are_not_mixed(tmp_path: Path, plan: SubsetPlan)
     one = farm(plan, tmp_path / "one", part="1/2")
     other = farm(plan, tmp_path / "other", part="2/2", fine_tune=FineTuneSettings(epochs=3))
     shutil.copytree(other.path / "results", one.path / "results", dirs_exist_ok=True)
-    with pytest.raises(ArtifactError, match="belongs to labels with a different LM"):
+    with pytest.raises(ArtifactError, match="comes from fine-tunes of a different LM"):
         farm(plan, tmp_path / "one")
 
 

@@ -338,7 +338,7 @@ def test_an_altered_plan_is_refused(tmp_path: Path, corpus: Corpus, harm: Callab
             DataError,
             "30 examples .* at most 29 can. Lower removal_size",
         ),
-        ({"size": "0%"}, ConfigError, "size='0%': must be a number of examples, at least 1, or a percentage"),
+        ({"size": "0%"}, ConfigError, "size='0%': the number of examples must be at least 1, or a percentage"),
         ({"size": "1%"}, DataError, "instance 0 .*: size=1% of 30 training examples is less than one"),
         ({"size": "99%"}, DataError, "instance 0 .*: 30 examples cannot be drawn from 30 training examples"),
         ({"sise": 3}, ConfigError, "'sise' is not a setting here"),

@@ -237,7 +237,5 @@ def test_a_promise_of_memory_is_kept_or_refused_before_weights_are_read(
         load_lm(LmSettings(**settings, memory="8GB"))
     with pytest.raises(ConfigError, match="memory must be a number with MB or GB, such as 8GB"):
         LmSettings.of({"lm": "m", "memory": "eight"})
-    with pytest.raises(
-        ConfigError, match="memory: has no effect, because no method of the recipe reads a language model"
-    ):
+    with pytest.raises(ConfigError, match="memory: has no effect, because no language model is given"):
         ChannelsSettings.of({"channels": "text", "memory": "8GB"})

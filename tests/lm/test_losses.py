@@ -125,10 +125,14 @@ def test_a_warm_up_on_pairs_is_compared_with_the_lm_before_it(tmp_path: Path) ->
         (
             "dpo",
             [Example("a", "b", "x")],
-            'loss=dpo cannot use example "x", which has no rejected response. Read pairs with --preferences',
+            'example "x" has no rejected response, which loss=dpo needs. Read pairs with --preferences',
         ),
-        ("kto", [Example("a", "b", "x")], 'loss=kto cannot use example "x", which has no label true or false'),
-        ("weighted", [Example("a", "b", "x")], 'example "x", which has no advantage or reward that is a number'),
+        ("kto", [Example("a", "b", "x")], 'example "x" has no label true or false, which loss=kto needs'),
+        (
+            "weighted",
+            [Example("a", "b", "x")],
+            'example "x" has no advantage or reward that is a number, which loss=weighted needs',
+        ),
     ],
 )
 def test_examples_that_lack_what_a_loss_reads_are_refused_before_work(

@@ -100,7 +100,7 @@ def test_examples_with_the_same_prompt_are_on_one_side():
 
 
 def test_too_few_examples_for_a_plan_are_refused():
-    with pytest.raises(ConfigError, match=r"needs \d+ examples, but only \d+ are left"):
+    with pytest.raises(ConfigError, match=r"data: \d+ examples must be kept .* but only \d+ are left"):
         split(make_corpus(40), PLAN, seed=0)
 
 
@@ -108,7 +108,10 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(parts, tmp_path, monkeypatc
     told: list[str] = []
     monkeypatch.setattr("airrep.planning.adapt.check_enough", lambda _: None)
     monkeypatch.setattr("airrep.planning.adapt.measure_machine", lambda *_: COSTS)
-    for plan, line in ((PLAN, "saves time if"), (WEIGHING, "too short to train an encoder")):
+    for plan, line in (
+        (PLAN, "takes less time than computing their gradients"),
+        (WEIGHING, "too short to train an encoder"),
+    ):
         monkeypatch.setattr("airrep.planning.adapt.choose", lambda *_, chosen=plan: chosen)
         assert Adaptation(WORDED, out=tmp_path / "out", tell=told.append, **parts).forecast(60.0) == plan
         assert line in told[-1]

@@ -17,7 +17,7 @@ from worlds.made_evaluations import made_evaluation
 import airrep
 from airrep.encoder.folders import MODELS
 from airrep.encoder.load import load_encoder
-from airrep.errors import AirRepError
+from airrep.errors import AirRepError, ConfigError
 from airrep.reports.pushing import push
 from airrep.runtime.artifacts import HISTORY, MANIFEST, read_manifest, seal
 from airrep.runtime.remote import hub as places
@@ -156,6 +156,16 @@ def test_an_index_without_its_texts_scores_the_same(hub: Hub, tmp_path: Path) ->
     groups, known = (one.group_scores(QUERIES, "source") for one in (opened, made))
     np.testing.assert_array_equal(groups.scores, known.scores)
     assert b"Its texts were left out" in hub.files("me/index")["README.md"]
+    (told,) = airrep.top(opened, [airrep.Example("prompt", "answer", "q")], k=1, why=True)
+    assert told.copied is None
+    for name, asks in {
+        "clean": lambda: airrep.clean(opened),
+        "audit": lambda: airrep.audit(opened, QUERIES),
+        "prove": lambda: airrep.prove(opened, [0], QUERIES, "LM"),
+        "judge": lambda: airrep.judge(opened, QUERIES, "LM", budget="1m"),
+    }.items():
+        with pytest.raises(ConfigError, match=rf"its texts were left out, but {name} reads them"):
+            asks()
 
 
 def test_the_card_tells_what_it_is_and_what_judged_it(hub: Hub, made: airrep.Index, tmp_path: Path) -> None:

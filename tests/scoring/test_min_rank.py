@@ -145,8 +145,8 @@ def test_draws_hold_their_prefix_and_leave_out_what_has_no_weight() -> None:
     [
         ([0.0, -np.inf], 2, ConfigError, "select: count is 2, but only 1 example can be chosen"),
         ([0.0], 0, ConfigError, "select: count is 0; expected at least 1"),
-        ([0.0, np.nan], 1, DataError, "select: a weight is NaN or infinite"),
-        ([0.0, np.inf], 1, DataError, "select: a weight is NaN or infinite"),
+        ([0.0, np.nan], 1, DataError, "select: an importance weight of an example is NaN or infinite"),
+        ([0.0, np.inf], 1, DataError, "select: an importance weight of an example is NaN or infinite"),
     ],
 )
 def test_bad_weights_are_told(weights: list[float], count: int, error: type[Exception], message: str) -> None:

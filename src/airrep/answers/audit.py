@@ -304,7 +304,7 @@ def audit(
         >>> len(found.items)
         2
     """
-    index = as_index(index)
+    index = as_index(index, "audit")
     asked, keep = list(as_examples(items, "items", index.asking)), index.mask(where)
     chosen = AuditSettings.given(settings, "audit")
     if not keep.any():

@@ -206,7 +206,7 @@ def clean(
         >>> found.examples, found.checked
         (60, ('duplicate',))
     """
-    index, encoder = as_index(index), str(encoder)
+    index, encoder = as_index(index, "clean"), str(encoder)
     kinds = checked_kinds(kinds, KINDS)
     keep = index.mask(where)
     if not keep.any():

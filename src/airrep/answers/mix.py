@@ -175,7 +175,7 @@ def mix(
     count = min(max(1, round(top * int(sizes.sum()))), int((codes >= 0).sum()))
     if not count:
         raise DataError(
-            "mix: every example teaches a worse answer more than the better one. Give other queries or another index."
+            "mix: every example teaches the answers in the queries more than the better answers. Give other queries."
         )
     shares = _shares(asked, codes, len(names), count)
     weights = _weights(names, sizes, shares, seed)

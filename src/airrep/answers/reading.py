@@ -36,7 +36,7 @@ def read_result(path: str | Path) -> Result:
     kind = read_manifest(folder)["kind"]
     if kind not in KINDS:
         raise ArtifactError(
-            f"{folder}: is of kind '{kind}', which cannot be used here. Give a directory that --out wrote, of kind "
-            f"{', '.join(KINDS)}. `airrep report` also takes an evaluation, comparison, plan or diagnosis."
+            f"{folder}: is of kind '{kind}', which holds no result. Give a directory of one of these kinds: "
+            f"{', '.join(KINDS)}. `airrep report` also takes the kinds evaluation, comparison, plan and diagnosis."
         )
     return KINDS[kind].read(folder)

@@ -19,6 +19,7 @@ from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Hits, Kind, Verdict
 from airrep.index.results.kinds import TopResult
+from airrep.index.rows import TEXTS
 from airrep.index.why import check_tokens
 from airrep.scoring.asked import Asked
 from airrep.scoring.blocks import at_most
@@ -76,7 +77,7 @@ def top(
         check_tokens(index.attributor)
     asked = index.ask(question, progress)
     found = index.top_of(question, asked, keep, k, least=least, why=why, tokens=tokens)
-    if why or tokens:
+    if (why or tokens) and index.manifest.get(TEXTS, True):
         found = replace(found, queries=with_copied(index, found.queries, keep))
     if least:
         return beside_spread(found, spread_of(question.ranked(asked), keep))

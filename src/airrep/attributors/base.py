@@ -138,7 +138,7 @@ class Attributor(ABC):
         pooling = Pooling.parse(pool, temperature)
         if pooling.kind == "order" and not self.symmetric:
             raise ConfigError(
-                f"pool '{pooling}': this way to combine members' scores needs a method that encodes queries in the "
+                f"pool '{pooling}' (a way to score a group of examples) needs a method that encodes queries in the "
                 f"same way as training examples, but {self.name} does not. Use sum, mean, attention or "
                 "signed-attention."
             )

@@ -129,8 +129,8 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         unseen = np.flatnonzero(known[np.minimum(places, len(known) - 1)] != wanted)
         if len(unseen):
             raise DataError(
-                f'{what} "{examples[int(unseen[0])].id}": is not among the labelled examples of {self._folder}. '
-                f"Datamodels know only these: use the examples of {self._folder / file}, or another method."
+                f'{what} "{examples[int(unseen[0])].id}": is not among the examples that {self._folder} was trained '
+                f"on. Method datamodels knows only these. Use the examples of {self._folder / file}, or another method."
             )
         return places
 

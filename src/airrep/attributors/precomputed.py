@@ -41,7 +41,7 @@ class FeatureFile:
     def __init__(self, path: Path) -> None:
         if not path.is_file() or path.suffix not in (".npy", ".safetensors"):
             kind = "is not a .npy or .safetensors file" if path.exists() else "does not exist"
-            raise DataError(f"{path}: {kind}. Give the path of features as .npy or .safetensors.")
+            raise DataError(f"{path}: {kind}. Give the path of a .npy or .safetensors file of features.")
         array = _read(path)
         if array.ndim != 2 or array.dtype.kind != "f" or array.dtype.itemsize > 8:
             raise DataError(

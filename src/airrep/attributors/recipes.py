@@ -210,13 +210,13 @@ class ChannelsSettings(LmReading):
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
-                "warmed works only with a recipe that uses the LM that `airrep warmup` wrote, such as the recipe "
-                "lm-warm. Also set lm, the LM before `airrep warmup`"
+                "warmed works only with lm and a recipe that uses the LM after `airrep warmup`. Set recipe to lm-warm, "
+                "and lm to the LM before `airrep warmup`"
             )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
         if unread is not None and not read:
             raise ValueError(
-                f"{unread}: has no effect, because no method of the recipe reads a language model. Set lm too"
+                f"{unread}: has no effect, because no language model is given. Set lm (--lm MODEL), or remove {unread}"
             )
         return {**{name: one for name, one in values.items() if name not in own}, **others, "channels": channels}
 
@@ -278,7 +278,7 @@ def _check_sum(channels: Sequence[Channel]) -> None:
     if twice is not None:
         raise ValueError(f"two channels (methods) have the name '{twice}'. Give each its own name")
     if not any(channel.weight > 0 for channel in channels):
-        raise ValueError("at least one weight must be above 0")
+        raise ValueError("no method of the recipe has a weight above 0. Set a weight above 0 for at least one method")
     if all(channel.relative for channel in channels if channel.weight > 0):
         raise ValueError(
             "the methods of a recipe cannot all have 'relative: true', which scales a method's scores to those of the "
@@ -286,8 +286,8 @@ def _check_sum(channels: Sequence[Channel]) -> None:
         )
     if all(channel.relative or channel.candidates is not None for channel in channels if channel.weight > 0):
         raise ValueError(
-            "candidates: at least one method must score all examples, so that the others know which examples rank "
-            "first. Remove the settings 'candidates' and 'relative' from one method of the recipe"
+            "candidates: a method with 'candidates' or 'relative' needs the scores of another method that has neither "
+            "setting. Remove 'candidates' and 'relative' from one method of the recipe"
         )
 
 
@@ -325,7 +325,7 @@ def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequenc
     if not named:
         raise ValueError(
             "encoder: has no effect, because no method of the recipe uses an encoder. Add the method "
-            "airrep to the recipe"
+            "named airrep, which uses an encoder, to the recipe"
         )
     if len(own) > 1:
         raise ValueError(

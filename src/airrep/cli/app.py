@@ -47,7 +47,7 @@ def report_command(
         typer.Argument(
             metavar="RUN...",
             help="Directories that --out wrote. One page shows results of one kind: answers (top, group, what-if), "
-            "checks of the data (clean, audit, mix), or evaluations (evaluate, compare).",
+            "checks (clean, audit, mix, prove), or evaluations (evaluate, compare).",
         ),
     ],
     out: Annotated[Path, "HTML page to write."],
@@ -62,7 +62,7 @@ def report_command(
     ] = None,
     join: Annotated[
         bool,
-        Setting("Show evaluations in one table if they have the same tags and used the same queries and labels."),
+        Setting("Show evaluations with the same --tag in one table, if they used the same queries and losses."),
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:

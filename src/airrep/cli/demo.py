@@ -95,8 +95,8 @@ def run_learning_demo(out: Path) -> None:
     corpus = everything.take([row for row, one in enumerate(everything) if len(one.prompt + one.response) <= LONGEST])
     workers = min(MOST_WORKERS, cores())
     say(
-        f"{len(corpus):,} short examples of 5 open data sets; a language model of 2.6M parameters is fine-tuned on "
-        f"{2 * plan.held_out_subsets} random subsets of {plan.size}, {workers} at a time.\n"
+        f"airrep fine-tunes a small language model on {2 * plan.held_out_subsets} random subsets of {len(corpus):,} "
+        f"examples from 5 open data sets: {plan.size} examples in each subset, {workers} fine-tunes at a time.\n"
     )
     adaptation = Adaptation(
         corpus,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 INDEXES = typer.Argument(
-    metavar="INDEX...", help="Index directories. Each gives one row of the table; NAME=INDEX names the row."
+    metavar="INDEX...", help="Index directories, one for each row of the printed table. NAME=INDEX names the row."
 )
 
 
@@ -147,7 +147,7 @@ def parse_tags(texts: Sequence[str] | None) -> dict[str, str]:
 
 DataOption = Annotated[
     list[str] | None,
-    f"The files that the labels were made from; may be repeated. {options.DATA_HELP}",
+    f"{options.SAMPLED_HELP} {options.DATA_HELP}",
 ]
 LabelsOption = Annotated[
     list[str] | None,
@@ -157,8 +157,8 @@ LabelsOption = Annotated[
 SettingsOption = Annotated[
     Mapping[str, Any],
     SetFlag(
-        "A setting to change in one index, as NAME:key=value, such as NAME:recipe=my-recipe.yaml; or a setting of the "
-        "fine-tuning or the LM, such as learning_rate=1e-4."
+        "Change a setting of the index NAME, as in NAME:recipe=my-recipe.yaml; or change a setting of the fine-tuning "
+        "or of the LM, as in learning_rate=1e-4."
     ),
 ]
 _OF_SELECTION = ("random", "full", "none", "max_new_tokens", "seed")
@@ -198,7 +198,7 @@ class ByLabels:
     ] = None
     why: Annotated[
         bool,
-        "Explain a low LDS (rank correlation with measured losses): check --labels and each INDEX.",
+        "Explain a low LDS (rank correlation with measured losses).",
     ] = False
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
     what_if: Annotated[
@@ -216,7 +216,7 @@ class ByQueries:
 
     selection: SelectionOptions
     running: options.EngineOptions
-    queries: Annotated[str | None, typer.Option(metavar="DATA", help="Queries, in any form that --data takes.")] = None
+    queries: Annotated[str | None, typer.Option(metavar="DATA", help="File, folder or Hub id of queries.")] = None
     where: options.WhereOption = None
     lm: Annotated[
         str | None,
@@ -231,13 +231,13 @@ class ByQueries:
     ] = None
     remove: Annotated[
         str | None,
-        "With --lm: leave out this many of each query's top examples, such as 10, 50 or 1%, and compare with as many "
-        "random ones.",
+        "With --lm: number of each query's top examples to leave out of a fine-tune, such as 10 or 1%. For comparison, "
+        "airrep also leaves out the same number of random examples.",
     ] = None
     rows: Annotated[
         str | None,
-        "Field of each query that says which training examples taught its answer. The field holds their ids, or a "
-        "value that these training examples have in a field of the same name.",
+        "Field of each query that says which training examples taught its answer. The field holds the ids of these "
+        "examples. If the training examples have this field too, it holds a value that they share with the query.",
     ] = None
     selecting: Annotated[
         str | None,
@@ -279,14 +279,14 @@ def evaluate_command(
     partial: Annotated[bool, PARTIAL_HELP] = False,
     settings: SettingsOption,
 ) -> None:
-    """Measure how good indexes are: by real fine-tunes, or by how often top examples have the class of the query.
+    """Measure how well indexes predict fine-tunes, or how often their top examples have the query's class.
 
     With --labels, the value is the LDS: the rank correlation of predicted with measured losses, over the subsets that
     `airrep label` fine-tuned on. The index must contain all examples that the labels were made from.
 
-    With labels made from `airrep sample --removals`, the value is the rank correlation of the scores with the measured
-    effects of leaving examples out. Labels with two or more seeds also give the noise ceiling: the rank correlation
-    that perfect scores would reach. --why explains why a rank correlation is low (docs/diagnosis.md).
+    With --labels from `airrep sample --removals`, the value is the rank correlation between an index's scores and the
+    measured effects of leaving examples out. With two or more seeds, airrep also prints the noise ceiling: the rank
+    correlation that perfect scores would reach. --why explains a low rank correlation (docs/diagnosis.md).
 
     With --queries, the value is how often the top training example has the same label as the query (or the same value
     of the field --by). Copies of the query itself do not count. All indexes must hold the same data.
@@ -528,7 +528,7 @@ def compare_command(
     *,
     delivery: Annotated[options.OutputOptions, {"run": "Also write the comparison here."}],
 ) -> None:
-    """Test, for each pair of indexes in evaluations, whether their values differ on the same queries and subsets.
+    """Test, for each pair of indexes in evaluations, whether their LDS (or another measure) differs.
 
     airrep compares values query by query, so all evaluations must have the same measure, queries and labels (losses
     after fine-tunes). p-values are two-sided. Adjusted p-values (Holm) account for the number of pairs.

@@ -33,8 +33,8 @@ class MakingOptions:
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Recipe, which combines methods: a name or a YAML file. The default is text. With --lm it is lm, and "
-            "with --lm and --warmed it is lm-warm.",
+            help="Recipe (list of methods): a name or a YAML file. Default: 'text'; with --lm: 'lm'; with --lm and "
+            "--warmed: 'lm-warm'.",
         ),
     ] = None
     method: Annotated[
@@ -80,7 +80,7 @@ class ShardOptions:
     ] = None
     state: Annotated[
         Path | None,
-        Setting("With --part: directory of a finished part, whose statistics of the corpus the new part reuses."),
+        Setting("With --part: directory of a finished part. The new part reuses its statistics of the corpus."),
     ] = None
 
 
@@ -136,8 +136,8 @@ def _tell_reading(what: "Mapping[str, Any]", count: int) -> None:
         reading = {one.method for one in channels if "lm" in one.settings}
     if reading == {"ngram"}:
         note(
-            f"the LM reads each of {count:,} responses (a forward pass), because a token that the LM already expects "
-            "gets a low weight. To see how long that takes, add --dry-run. To weigh all tokens alike, give --set "
+            f"the LM reads each of {count:,} responses (a forward pass), to give a low weight to tokens that it "
+            "expects. --dry-run shows how long that takes. If all tokens should have the same weight, give --set "
             "tokenizer=MODEL instead of --lm."
         )
 
@@ -248,8 +248,8 @@ def _tell_long_prompts(method: "Attributor", corpus: "Corpus", out: Path) -> Non
 def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
     if built.empty > before:
         note(
-            f"{out}: for {many(built.empty - before, 'example')}, all features that the method computes are 0, so the "
-            "score for every query is 0"
+            f"{out}: for {many(built.empty - before, 'example')}, all features that the method computes are 0, or too "
+            "small for float16, so scores are 0 or inexact"
         )
 
 
@@ -307,9 +307,9 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     recorded = {name: value for name, value in index.reading.options.items() if name not in others}
     if recorded:
         note(
-            f"{index.path}: its data were read with {options.flags_of(recorded)}, so your data are read with these "
-            "options too. Options that you type take precedence. If you type one --...-field option, no recorded "
-            "--...-field option is used"
+            f"{index.path}: your data are read with the options that the index was built with: "
+            f"{options.flags_of(recorded)}. An option that you type replaces the same option of the index; one "
+            "--...-field option replaces all --...-field options"
         )
     return reading.with_recorded(recorded)
 
@@ -353,9 +353,8 @@ def export_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --to records or citations: file that names the examples to export, as `airrep select`, `clean`, "
-            "`mix` or `top --json` wrote it. With --to citations, also a directory that `airrep top --out` wrote. "
-            "Default: all examples that pass --where.",
+            help="With --to records or citations: export only the examples in this file, which `airrep select`, "
+            "`clean`, `mix` or `top --json` wrote. --to citations also takes a directory from `airrep top --out`.",
         ),
     ] = None,
     data: Annotated[
@@ -364,7 +363,7 @@ def export_command(
         "that the cited records are still in it.",
     ] = None,
     vectors: Annotated[bool, Setting("Also write a column with the dense features of each example.")] = True,
-    exact: Annotated[bool, Setting("For csv: do not protect cells that a spreadsheet would run as formulas.")] = False,
+    exact: Annotated[bool, Setting("For csv: write cells that start like a formula without a ' before them.")] = False,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Write the examples of an index, or the records that they were read from, to a file for other tools.
@@ -412,7 +411,7 @@ def _export_records(
 
     from airrep.answers.texts import kept_examples
     from airrep.corpus.records import encode_record
-    from airrep.index.encoding import TEXTS
+    from airrep.index.rows import TEXTS
     from airrep.index.selection import check_selection
     from airrep.runtime.remote.outputs import is_same_file, write_output
 

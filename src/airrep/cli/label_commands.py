@@ -56,7 +56,7 @@ def sample_command(
     kind = {"kind": "removals"} if values.get("removals") or values.get("removals_by") else {}
     idle = next((name for name in ("subsets", "size") if kind and values.get(name) is not None), None)
     if idle is not None:
-        raise ConfigError(f"--{idle} works only with random subsets, not with removals. Leave --{idle} out.")
+        raise ConfigError(f"--{idle} works only with random subsets, not with --removals. Remove --{idle}.")
     chosen = SamplingSettings.of(values | kind)
     corpus, asked = reading.read(data), reading.read_if(queries)
     plan = sampling.sample(corpus, out, chosen, asked, replace=replace)
@@ -94,7 +94,8 @@ class ElsewhereOptions:
     ] = None
     command: Annotated[
         str | None,
-        "Another trainer, run for each subset without a shell, such as 'my_train.sh {train} {queries} {losses}'.",
+        "Command of another trainer, such as 'my_train.sh {train} {queries} {losses}'. airrep runs the command once "
+        "for each subset, and uses no shell.",
     ] = None
 
     def __bool__(self) -> bool:
@@ -155,8 +156,8 @@ def label_command(
 ) -> None:
     """Fine-tune the LM on every subset and store each query's loss. After an interruption, run it again to go on.
 
-    --training reads the settings of the fine-tuning from your trainer's folder or config file. --set changes single
-    settings, such as --set learning_rate=1e-4, and how the LM reads and computes, such as --set batch_tokens=4096.
+    --training reads the settings of the fine-tuning from your trainer's folder or config file. --set changes one
+    setting of the fine-tuning, such as --set learning_rate=1e-4, or of the LM, such as --set batch_tokens=4096.
     """
     from airrep.cli.show.learning import TaskMeter, next_step
     from airrep.labels.plan import open_plan
@@ -248,11 +249,10 @@ def warmup_command(
 ) -> None:
     """Fine-tune the LM briefly on a sample of the data, for `airrep index --warmed`.
 
-    Use the settings that your own model was fine-tuned with. --training takes them from your training, and --set
-    changes single settings, such as --set learning_rate=1e-4 or --set batch_tokens=4096.
+    Use the settings that your own model was fine-tuned with. --training reads these settings from your trainer's folder
+    or config file. --set changes one setting, such as --set learning_rate=1e-4.
 
-    Set --count to about the size of the groups that you will score with `airrep group`. In our tests, 100 examples were
-    enough.
+    Set --count to about the size of the groups that you will score with `airrep group`, such as --count 100.
 
     The method LESS needs adapters: add --set lora_rank=128 --set lora_alpha=512 --set epochs=4. After an interruption,
     the warm-up starts from the beginning.

@@ -44,18 +44,19 @@ DATA_HELP = (
 CHOICE_HELP = (
     "Directories that `airrep label` wrote; DIR#0,3-5 takes only the instances (samples of the data) 0, 3, 4 and 5."
 )
+SAMPLED_HELP = "Files of the training examples and queries that `airrep sample` drew from; may be repeated."
 START_HELP = (
     "Encoder to start from: 'static' (word vectors), 'default' or 'untrained' (transformers), a folder or Hub id."
 )
 
 IndexArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="An index directory.")]
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
-LabelDataOption = Annotated[list[str] | None, f"The files that the labels were made from; may be repeated. {DATA_HELP}"]
+LabelDataOption = Annotated[list[str] | None, f"{SAMPLED_HELP} {DATA_HELP}"]
 WhereOption = Annotated[str | None, "Use only training examples that match this filter, such as 'label == \"gsm8k\"'."]
 PoolOption = Annotated[
     str | None,
-    "How a group's score is made from its members' scores: sum, mean, or another pool that docs/methods.md explains, "
-    "such as attention:0.2 (temperature 0.2). Default: the method's own.",
+    "How to make a group's score from its members' scores: sum, mean, or a pool in docs/methods.md, such as "
+    "attention:0.2 (temperature 0.2). Default: the method's.",
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ReplaceOption = Annotated[bool, "Replace output that exists already."]
@@ -420,7 +421,7 @@ class QueryOptions:
     queries: Annotated[str | None, typer.Argument(metavar="QUERIES", help=f"Queries. {DATA_HELP}")] = None
     prompt: Annotated[str | None, "Prompt of a query that you type."] = None
     response: Annotated[
-        str | None, "Response of a query that you type; put [[ ]] around a part to ask about that part."
+        str | None, "Response to --prompt. Put [[ ]] around some of its words to ask about only these words."
     ] = None
     better: BetterOption = None
     recipe: RecipeOption = None

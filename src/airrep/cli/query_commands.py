@@ -37,7 +37,7 @@ def top_command(
         bool, "Show what each channel (method) added to a score, and which words the query and the example share."
     ] = False,
     tokens: Annotated[
-        bool, "Like --why; also show which words of an example taught which words of the answer."
+        bool, "Show which words of an example taught which words of the answer, and what --why shows."
     ] = False,
     span: Annotated[
         str | None,
@@ -149,18 +149,18 @@ class PickOptions:
     diversity: Annotated[
         float, Setting("Penalty for examples that resemble earlier picks: a number from 0 to below 1.")
     ] = 0.0
-    by: Annotated[str | None, "With --most: the field whose values are limited, such as source."] = None
+    by: Annotated[str | None, "Field for --most, such as source."] = None
     most: Annotated[
         list[str] | None,
-        "Pick at most this many examples for each value of the field --by (such as 500), or for a single value (such "
+        "Pick at most this many examples with the same value of the field --by (such as 500), or with one value (such "
         "as forum=500). May be repeated.",
     ] = None
     tokens: Annotated[int | None, "Token budget. Picking stops before it would be exceeded."] = None
     tokenizer: Annotated[
         str | None,
         Setting(
-            "How --tokens counts: words, subwords, or a model's folder or Hub id, whose tokenizer counts. Default: "
-            "subwords."
+            "How --tokens counts: words (punctuation counts too), subwords, or a model's folder or Hub id, whose "
+            "tokenizer counts. Default: subwords."
         ),
     ] = None
     resample: Annotated[
@@ -242,8 +242,8 @@ def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
             raise ConfigError(f"--most {text}: must be a number, or VALUE=NUMBER for one value of the field --by.")
         if not equals and len(most or ()) > 1:
             raise ConfigError(
-                f"--most {text}: limits every value, so it must be the only --most. Remove the others, or give "
-                "VALUE=NUMBER for each value."
+                f"--most {text}: sets the limit of all values of --by, so no other --most can be given. Remove the "
+                "other --most, or give VALUE=NUMBER for each value."
             )
         if not equals:
             return int(number)
@@ -295,7 +295,8 @@ def serve_command(
         with Meter("encoding queries") as meter:
             explorer.prepare(meter)
         note(
-            f"{path}: {many(len(moved), 'example')}, method {moved.method}. Open the page in a browser. Ctrl-C ends it"
+            f"{path}: serving {many(len(moved), 'example')}, method {moved.method}, until you press Ctrl-C. Open this "
+            "address in a browser:"
         )
         serving.serve(explorer, host, open_socket, secret, say, page=not api)
 

@@ -75,9 +75,9 @@ def train_command(
     learning: TrainingOptions,
     method: Annotated[
         Literal["encoder", "datamodels"],
-        "datamodels: instead of an encoder, train a linear regression for each query, which predicts the query's loss "
-        "from the examples in a subset. LABELS must be a single instance (sample of the data), and the regressions "
-        "work only for its queries and examples.",
+        "'datamodels' trains one linear regression for each query instead of an encoder. A regression predicts the "
+        "query's loss from the examples in a subset. It works only for the queries and examples of LABELS, which must "
+        "be one instance (sample of the data), such as DIR#0.",
     ] = "encoder",
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
@@ -88,7 +88,7 @@ def train_command(
     replace: options.ReplaceOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Train an encoder to rank subsets by their losses. After an interruption, run it again to go on.
+    """Train an encoder to rank subsets of the data by losses from `airrep label`. If interrupted, run it again.
 
     --set changes settings of the training, such as --set learning_rate=3e-5. Under `torchrun` the processes
     share the work of each step.
@@ -166,8 +166,8 @@ def _report(out: Path, result: "TrainingResult") -> None:
         note(f"{out}: trained; next: airrep index DATA --encoder {out}{seen} --out INDEX")
     else:
         note(
-            f"{out}: no training step ranked the held-out subsets better than the start, so the encoder keeps the "
-            "weights of the start"
+            f"{out}: training did not improve how the encoder ranks the held-out subsets, so the folder holds the "
+            "encoder as it was before training"
         )
 
 
@@ -203,8 +203,8 @@ class GivenLabels:
 
 
 JUDGED_HELP = (
-    "Queries on which the result is tested. Default: random rows of DATA. With --labels: the files of queries that "
-    f"`airrep sample` drew from; may be repeated. {options.DATA_HELP}"
+    "Queries on which airrep tests the result. Default: random rows of DATA. With --labels, name each file of queries "
+    f"that `airrep sample` drew from (repeat the option). {options.DATA_HELP}"
 )
 
 
@@ -234,8 +234,8 @@ def adapt_command(
 
     The result is tested on examples and queries that were not used for learning: random rows, or your --queries.
 
-    --training reads the settings of the fine-tuning from your trainer's folder or config file, and --set changes single
-    settings. The result holds only for these settings. After an interruption, run the same command again to go on.
+    --training reads the settings of the fine-tuning from your trainer's folder or config file. --set changes one
+    setting. The result holds only for this fine-tuning. After an interruption, run the same command again to go on.
 
     With --labels and --held-out, airrep learns from losses that `airrep label` has measured, and fine-tunes
     nothing. The losses of sixteen subsets are enough to begin with.

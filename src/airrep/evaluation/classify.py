@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 from airrep.evaluation.given import IndexesLike, Named, TrainingPool, cost_of, named_indexes
 from airrep.evaluation.result import Evaluation, Row, check_names
 from airrep.evaluation.statistics.means import CONFIDENCE, Estimate, Interval, TaskResamples, task_means
@@ -48,7 +48,9 @@ class ClassifySettings(Settings):
     @classmethod
     def _at_least_one(cls, votes: tuple[int, ...]) -> tuple[int, ...]:
         if any(k < 1 for k in votes):
-            raise ValueError("votes holds numbers of top examples that predict a class, so each must be at least 1")
+            raise ValueError(
+                "each number in votes must be at least 1: it is the number of top examples that predict a class"
+            )
         return tuple(sorted(set(votes)))
 
 
@@ -137,9 +139,9 @@ class Classification:
         if self._reach < asked:
             where = "" if settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "
             raise ConfigError(
-                f"classify: {where}the class is predicted from the top {asked} examples, but for some query only "
-                f"{self._reach:,} examples remain, because examples with the query's own text are left out. Lower "
-                "--set vote=, or use more examples."
+                f"classify: {where}--set vote={asked} needs {many(asked, 'example')} for each query, but one query has "
+                f"only {self._reach:,}. Examples with the query's own text do not count. Lower --set vote=, or use "
+                "more examples."
             )
 
     @cached_property

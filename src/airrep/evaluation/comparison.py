@@ -199,7 +199,9 @@ def _check(runs: Named) -> None:
     if twice is not None:
         raise ConfigError(f"compare: {twice} is given twice. Give each run once.")
     if sum(len(run.rows) for _, run in runs) < 2:
-        raise ConfigError("compare: the runs have only one row in all, so there is no pair. Give more runs.")
+        raise ConfigError(
+            "compare: the evaluations hold only one result in all. Give another evaluation to compare with."
+        )
     name, first = runs[0]
     for other, run in runs[1:]:
         if run.measure != first.measure:

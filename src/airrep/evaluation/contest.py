@@ -36,8 +36,8 @@ class SelectSettings(Settings):
     by: str = "label"
     """Field of a query that holds its class or task: label, source or a metadata field."""
     seeds: int = Field(default=1, ge=1)
-    """Number of fine-tunes for each selection; their results are averaged. Each has its own data order and random
-    examples."""
+    """Number of fine-tunes on each set of selected examples; airrep averages their results. Each has its own data
+    order and random examples."""
     random: bool = True
     """Also fine-tune, for each task, on as many random examples as are selected."""
     full: bool = False

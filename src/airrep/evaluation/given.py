@@ -65,8 +65,8 @@ def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledIns
     if twice is not None:  # results are kept, and compared, by the names
         distinct(found)  # has a better message for an instance that was given twice
         raise ConfigError(
-            f"{where}: two instances (samples of the data) have the name {twice}. Rename the instances of one of your "
-            "folders of measured losses: dataclasses.replace(instance, name=f'a/{instance.name}')."
+            f"{where}: two instances (samples of the data) have the name {twice}. Rename one of them in "
+            "Python before you pass them: dataclasses.replace(instance, name=f'a/{instance.name}')."
         )
     return found
 

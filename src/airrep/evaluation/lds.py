@@ -311,9 +311,8 @@ class LeftOutStudy(LdsStudy):
         kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
         if kept is not None:
             raise DataError(
-                f"instance {kept} (sample of the data): some of its fine-tunes leave out no training example, or more "
-                "than a tenth of them, unlike the fine-tunes of other instances. Evaluate this instance in a separate "
-                "run."
+                f"instance {kept} (sample of the data): every fine-tune must leave out some training examples, but at "
+                "most a tenth, as the fine-tunes of other instances do. Evaluate this instance in a separate run."
             )
         if self.tune:
             raise ConfigError(

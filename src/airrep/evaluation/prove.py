@@ -106,7 +106,7 @@ def prove(
     """
     if not callable(lm):
         need("airrep.prove", "lm", *LM)
-    index, chosen = as_index(index), ProofSettings.of({"seeds": seeds, "context": context, "seed": seed})
+    index, chosen = as_index(index, "prove"), ProofSettings.of({"seeds": seeds, "context": context, "seed": seed})
     named = named_rows(index, rows)
     question = index.question(answers, better, "answers")
     learner = lm if callable(lm) else LmSettings.named(lm).before()
@@ -347,8 +347,9 @@ class _Case:
                 f"{len(trial.others):,} remaining rows have a text that differs from the named rows. Name fewer rows."
             )
         self.tell(
-            f"running {3 * self.settings.seeds:,} fine-tunes on {trial.sized:,} other rows. A third of the fine-tunes "
-            f"add the named rows ({count:,}), a third as many random rows, and a third both; results are kept in {out}"
+            f"running {3 * self.settings.seeds:,} fine-tunes in sets of three. The three read the same "
+            f"{trial.sized:,} random rows; one adds the named rows ({count:,}), one adds as many other random rows, "
+            f"one adds both. Results are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}

@@ -208,8 +208,8 @@ class Evaluation(Kept):
         for row in self.rows:
             if row.per_query.shape != (len(self.queries),):
                 raise DataError(
-                    f"evaluation: row {row.name} has values of shape {row.per_query.shape} for {len(self.queries):,} "
-                    "queries. Give one value for each query."
+                    f"evaluation: the result of {row.name} has values of shape {row.per_query.shape}, but there are "
+                    f"{many(len(self.queries), 'query', 'queries')}. Give one value for each query."
                 )
 
     def _records(self) -> Iterator[dict[str, Any]]:
@@ -313,8 +313,8 @@ def check_no_answers(path: str | Path) -> None:
     unfinished = partial_path(real_path(path))
     if any(unfinished.glob(f"{ANSWERS}/*")):
         raise ArtifactError(
-            f"{path}: an unfinished evaluation keeps its answers in {unfinished}. Finish it with its own command, give "
-            "another --out, or pass --replace."
+            f"{path}: an unfinished evaluation keeps the LM's answers in {unfinished}. To finish it, repeat the "
+            "command that started it; otherwise give another --out, or pass --replace."
         )
 
 

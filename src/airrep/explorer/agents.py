@@ -125,8 +125,8 @@ class SelectExamples(Asking):
 class Wanted(Request):
     """A prompt with the answer that the model should give."""
 
-    prompt: Prompt
-    response: Response
+    prompt: Annotated[Text, Field(description="A prompt for the model.")]
+    response: Annotated[Text, Field(min_length=1, description="The answer that the model should give.")]
 
 
 class FindUnclean(Asking):

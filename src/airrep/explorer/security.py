@@ -132,17 +132,17 @@ class Guard:
         headers = request.headers
         length = headers.get("content-length", "0")
         if not self._rules.allows_host(headers.get("host", "")):
-            return 403, "Host: is not a name of this machine. Open the address that `airrep serve` printed."
+            return 403, "Host: is not a name of this machine. Open the address that the server printed."
         if length.isdecimal() and int(length) > self._body:
             return 413, self._too_large
         if not request.scope["path"].startswith(PRIVATE) or request.scope["path"] == OPEN:
             return None
         if self._is_foreign(headers):
-            return 403, "request: comes from another page. Open the address that `airrep serve` printed."
+            return 403, "request: comes from another page. Open the address that the server printed."
         kind, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip() if kind.lower() == "bearer" else request.cookies.get(self._rules.cookie)
         if not self._rules.knows(given):
-            return 401, "token: is missing or wrong. Open the address that `airrep serve` printed, with its token."
+            return 401, "token: is missing or wrong. Open the address that the server printed, with its token."
         return None
 
     def _is_foreign(self, headers: Headers) -> bool:

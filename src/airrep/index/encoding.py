@@ -20,7 +20,7 @@ from airrep.corpus.schemas.forms import PLAIN
 from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, ConfigError, TrainingError
 from airrep.index.results.result import left_out
-from airrep.index.rows import KIND, RENDERED, IndexRows
+from airrep.index.rows import KIND, RENDERED, TEXTS, IndexRows
 from airrep.index.shards import (
     EXAMPLES,
     PLACES,
@@ -130,9 +130,9 @@ class EncodeSetup:
         attributor = self.source.make() if isinstance(self.source, MethodCopy) else self.source
         if attributor.fingerprint != self.fingerprint or dict(attributor.execution) != dict(self.execution):
             raise ArtifactError(
-                f"method '{attributor.name}': a worker process and the main process ({self.fingerprint[:12]}, "
-                f"{dict(self.execution)}) use different models or precisions. Put the same model files on every "
-                "machine, and set --precision (not auto)."
+                f"method '{attributor.name}': a worker process and the main process use different models or precisions "
+                f"({attributor.fingerprint[:12]} {dict(attributor.execution)} and {self.fingerprint[:12]} "
+                f"{dict(self.execution)}). Put the same model files on every machine, and set --precision (not auto)."
             )
         return lambda shard: _encode(attributor, shard)
 
@@ -174,8 +174,6 @@ def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = No
 
 ALL = slice(None)
 """Every shard."""
-TEXTS = "texts"
-"""Entry of a manifest: false if the texts were left out."""
 
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:

@@ -279,7 +279,9 @@ def _check_format(to: str, exact: bool) -> None:
     if to == CITATIONS:
         raise ConfigError(f"format '{to}': export does not write it. Call airrep.reports.citing.citations instead.")
     if exact and to != "csv":
-        raise ConfigError("exact: is only for csv; other formats are always exact. Leave it out.")
+        raise ConfigError(
+            "exact: works only with csv, the only format that changes cells that look like formulas. Leave exact out."
+        )
     if to == "lance":
         need("airrep export --to lance", "lance", "lance")
 

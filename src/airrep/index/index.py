@@ -27,7 +27,7 @@ from airrep.index.editing import EditableIndex
 from airrep.index.results.hits import Hit, Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.result import REMOVAL, Made, Provenance, made_of
-from airrep.index.rows import PACKAGES, GroupsLike, IndexRows, RowsLike
+from airrep.index.rows import PACKAGES, TEXTS, GroupsLike, IndexRows, RowsLike
 from airrep.index.why import Reasons, Scored, check_tokens
 from airrep.runtime.artifacts import as_written, check_file, json_digest
 from airrep.runtime.hub import NoModelError
@@ -621,15 +621,17 @@ IndexLike: TypeAlias = "Index | str | Path"
 """An index, or the path of one."""
 
 
-def as_index(index: IndexLike) -> Index:
-    """Return an index as it is; open it if a path is given.
+def as_index(index: IndexLike, reads: str | None = None) -> Index:
+    """Return an index as it is; open it if a path is given. *reads* names what reads its texts.
 
-    ConfigError: *index* is something else. ArtifactError: there is no index at the path.
+    ConfigError: *index* is something else, or its texts were left out. ArtifactError: there is no index at the path.
     """
     if isinstance(index, str | Path):
-        return open_index(index)
+        index = open_index(index)
     if not isinstance(index, Index):
         raise ConfigError(f"index has type {type(index).__name__}; it must be an Index or the path of one.")
+    if reads is not None and not index.manifest.get(TEXTS, True):
+        raise ConfigError(f"{index.path}: its texts were left out, but {reads} reads them. Use one with texts.")
     return index
 
 

@@ -47,6 +47,8 @@ PACKAGES = "method_packages"
 """Entry of a manifest: the packages that provide the method, unless airrep does."""
 READING = "reading"
 """Entry of a manifest: how records were read for the build, unless in the usual way."""
+TEXTS = "texts"
+"""Entry of a manifest: false if the texts were left out."""
 RENDERED = "rendered"
 """Entry of a manifest without texts: :attr:`IndexRows.rendered`."""
 RENDERED_ROWS = 64
@@ -181,7 +183,7 @@ class IndexRows:
 
     @property
     def empty(self) -> int:
-        """Number of examples, including deleted ones, whose features are all 0: they score 0 for every query."""
+        """Number of examples, including deleted ones, whose features are all 0, or too small for float16."""
         direct = any(one.kind == "none" for one in self.channels)
         return 0 if direct else sum(shard.get("empty", 0) for shard in self.manifest["shards"])
 

@@ -339,7 +339,7 @@ def select(
 
     A training example's value is its best rank over the queries. Picks are ordered by that rank, then by the first
     query that gives it. With *diversity* λ, examples are picked one after another from the 10 * count best. Place p of
-    n in that order is worth 1 − log(1 + p) / log(1 + n). The next pick has the greatest (1 − λ)·worth − λ·redundancy,
+    all n (p from 0) is worth 1 − log(1 + p) / log(1 + n). The next pick has the greatest (1 − λ)·worth − λ·redundancy,
     where redundancy is the greatest cosine of stored features with an earlier pick, at least 0.
 
     Args:
@@ -354,7 +354,7 @@ def select(
         by: a field, such as source.
         most: most examples of each value of the field *by*, or a dict of values; a missing field counts as one value.
         tokens: budget of tokens: picking ends before the pick that would exceed it.
-        tokenizer: how tokens are counted: ``words``, ``subwords`` (if None), or a folder or Hub id of a model.
+        tokenizer: how to count: ``words`` and punctuation, ``subwords`` (if None), or a folder or Hub id of a model.
         progress: called with the number of encoded queries.
 
     Raises:

@@ -38,6 +38,8 @@ POSTINGS = ("columns", "rows", "values")
 """Names of the arrays that hold a channel's sparse features column by column."""
 Kind: TypeAlias = Literal["dense", "csr", "postings", "none"]
 FLOAT16_MAX = float(np.finfo(np.float16).max)
+TINY = 2.0**-20
+"""Below this, float16 keeps at most 4 bits of a number."""
 _SIEVE = 2**20
 """Size of the table that rules out most ids that are not wanted; a power of 2."""
 
@@ -151,9 +153,9 @@ def _arrays_of(features: Features | None, kind: Kind, corpus: Corpus) -> dict[st
 
 
 def _filled(arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
-    """Return whether each row has a stored number that is not 0, ``(rows,)``."""
+    """Return whether each row has a stored number that is not 0, and of float16 one above :data:`TINY`, ``(rows,)``."""
     if "features" in arrays:
-        return np.asarray(arrays["features"].any(axis=1))
+        return np.asarray((np.abs(arrays["features"]) > TINY).any(axis=1))
     filled = np.zeros(rows, bool)
     if "values" in arrays:
         filled[arrays["rows"][arrays["values"] != 0]] = True

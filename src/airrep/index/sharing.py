@@ -176,8 +176,8 @@ def _in_order(parts: Sequence[IndexPart]) -> list[IndexPart]:
         refuse_difference(part.path, "a part of an index made", _compared(part), _compared(first), "Leave it out.")
         if part.state != first.state:
             raise ArtifactError(
-                f"{part.path}: the numbers that its method learnt differ from those in {first.path} by rounding, as "
-                f"two machines may round differently. Build this part again with: --set state={first.path}"
+                f"{part.path}: the numbers that its method learnt differ slightly from those in {first.path}, "
+                f"because machines can round differently. Build this part again with: --set state={first.path}"
             )
         other = by_number.setdefault(part.share.number, part)
         if other is not part:

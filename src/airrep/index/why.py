@@ -324,7 +324,8 @@ class Reasons:
         examples = [self._index.example(hit.row) for hit in hits]
         if has_pairs([query, *examples]):
             raise ConfigError(
-                "tokens: not available for pairs of a chosen and a rejected response. Ask without tokens."
+                "tokens: the score of a pair (a chosen and a rejected response) cannot be divided among words. Remove "
+                "--tokens, or tokens=True in Python."
             )
         asking, words = TextWords(query), list(map(TextWords, examples))
         totals = [np.zeros((asking.count + 1, own.count + 1)) for own in words]

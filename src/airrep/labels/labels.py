@@ -324,8 +324,8 @@ class Labels:
         if self.manifest is None:
             raise ArtifactError(
                 f"{self.path}: is unfinished: {len(self.missing)} of {many(len(self.tasks), 'loss', 'losses')} are "
-                f"missing and {len(self.quarantined)} failed for good. Run the command that makes these labels again, "
-                "or add --partial to go on without these losses."
+                f"missing and {len(self.quarantined)} failed for good. To measure the missing losses, repeat the "
+                "command that wrote this folder. To go on without them, add --partial."
             )
         return self.manifest
 

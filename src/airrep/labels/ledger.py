@@ -125,7 +125,7 @@ class Ledger:
                 for path in sorted((self.folder / name).iterdir()):
                     if not path.name.startswith((".", f"{self._settings}-")):
                         raise ArtifactError(
-                            f"{path}: belongs to labels with a different LM or different fine-tuning settings (in this "
+                            f"{path}: comes from fine-tunes of a different LM or with different settings (in this "
                             f"folder, file names begin with {self._settings}). Move the file to its own folder."
                         )
 

@@ -195,8 +195,9 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
     if not 0 <= number < len(plan) or (member or 0) >= plan.subset_count:
         last = f"{len(plan) - 1}-{plan.subset_count - 1}"
         raise DataError(
-            f"{where}: there is no subset {shown_json(name)}. Write the numbers of an instance (sample of the data) "
-            f"and of its subset, from 0-0 to {last}. Losses before any fine-tune have the name 0-{BEFORE}."
+            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, the numbers of an instance "
+            f"(sample of the data) and of its subset: 0-0 to {last}. For losses before any fine-tune, write "
+            f"INSTANCE-{BEFORE}."
         )
     return Place(number, member, 0 if member is None else seed)
 

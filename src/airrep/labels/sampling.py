@@ -111,9 +111,9 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
         if i and len(subsets) * i != len(rows["members"]):
             raise DataError(
                 f"instance {i} (sample of the data): has {len(subsets) - 1:,} different {settings.removals_by}s, but "
-                f"earlier instances have {len(rows['members']) // i - 1:,}. To draw the same share of each "
-                f"{settings.removals_by}, set stratify={settings.removals_by}; or draw more examples with a larger "
-                "train_count."
+                f"earlier instances have {len(rows['members']) // i - 1:,}. These numbers must be equal. Set "
+                f"stratify={settings.removals_by} (the same share of each {settings.removals_by} in every instance), "
+                "or raise train_count."
             )
         rows["members"] += subsets
     return rows

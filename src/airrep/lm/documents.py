@@ -42,12 +42,12 @@ def factors_of(examples: Sequence[Example], loss: LossName) -> Float64[np.ndarra
 def lacking(example: Example, loss: LossName) -> str:
     """Return what a loss needs but an example lacks, with advice; empty if it lacks nothing."""
     if loss in PAIRED:
-        missing = "rejected response. Read pairs with --preferences pairs, or leave the example out"
+        missing = "rejected response. Read pairs with --preferences pairs"
         return "" if example.is_pair else missing
     if not np.isnan(factor_of(example, loss)):
         return ""
     wanted = f"{' or '.join(WEIGHTS)} that is a number" if loss == "weighted" else "label true or false"
-    return f"{wanted}. Add one, or leave the example out"
+    return f"{wanted}. Add one"
 
 
 def one_response(key: str, loss: LossName) -> str:

@@ -201,8 +201,13 @@ class TargetLM:
     def check_learnable(self, examples: Iterable[Example], where: str) -> None:
         """Refuse examples that lack what the loss of the fine-tune reads, such as a rejected response."""
         loss = self.settings.loss
-        if loss != "sft" and (first := next(((one, told) for one in examples if (told := lacking(one, loss))), None)):
-            raise DataError(f'{where}: loss={loss} cannot use example "{first[0].id}", which has no {first[1]}.')
+        for one in examples if loss != "sft" else ():
+            missing, _, advice = lacking(one, loss).partition(". ")
+            if missing:
+                raise DataError(
+                    f'{where}: example "{one.id}" has no {missing}, which loss={loss} needs. {advice}, or leave the '
+                    "example out."
+                )
 
     def keep_promise(self, examples: Sequence[Example], square: int = 0, kept: int = 0) -> None:
         """Limit :attr:`sums` so that reading the examples fits into the memory setting, if there is one.
@@ -396,7 +401,8 @@ class TargetLM:
         """Yield packed batches of documents of similar lengths; ConfigError for examples that are not tokenised."""
         if not isinstance(documents, Documents):
             raise ConfigError(
-                f"documents must come from tokenise(), but is a {type(documents).__name__}. Call tokenise() first."
+                f"the argument documents must be a result of tokenise(), but is a {type(documents).__name__}. Call "
+                "tokenise() on the examples first."
             )
         execution = self.execution
         for batch in pack(documents.lengths, execution.batch_tokens):

@@ -239,7 +239,8 @@ def _bitsandbytes(own: Mapping[str, Tensor], _: Mapping[str, Any]) -> Stored:
     count, width = state["shape"]
     if width % state["blocksize"]:
         raise ValueError(
-            f"the weight has {width} columns, which is not a multiple of its block size {state['blocksize']}"
+            f"the quantised weight matrix has {width} columns, but must have a multiple of its quantisation block "
+            f"size, {state['blocksize']}"
         )
     codes = own["weight"].view(torch.uint8).view(count, -1)
     return Nibbles(

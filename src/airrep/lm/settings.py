@@ -98,7 +98,9 @@ class LmSettings(LmReading):
     def _both_fields(cls, template: str | None) -> str | None:
         """Check that a template of one's own holds {prompt} and then {response}, once each."""
         if template not in (None, "chat", "plain") and _FIELD.findall(str(template)) != ["{prompt}", "{response}"]:
-            raise ValueError("must be None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
+            raise ValueError(
+                "the template must be None, 'chat', 'plain', or a text with {prompt} and then {response}, once each"
+            )
         return template
 
     @field_validator("lm")

@@ -101,7 +101,10 @@ class Adaptation:
             asked = self._asked(plan)
             learn, rest = split(usable, plan, self.seed)
             members = self._members(usable)
-            tell(f"running {2 * plan.held_out_subsets:,} fine-tunes, to learn weights of the methods and test the sum")
+            tell(
+                f"running {2 * plan.held_out_subsets:,} fine-tunes, to learn a weight for each method and to test the "
+                "weighted sum of their scores"
+            )
             weigh, last = self._held_out(out, rest, asked, plan)
             check_disjoint([weigh], [last])
             change = moved([last])
@@ -319,14 +322,19 @@ class Adaptation:
         tell(hours_line(tunes, took, measured=f"on {MEASURED} examples; includes learning and testing"))
         pays = plan.pays_from(costs)
         if not plan.trains:
-            tell("the budget is too short to train an encoder; only a weight for each method is learnt")
+            tell(
+                "the budget is too short to train an encoder, so only the weighted sum of the methods' scores is learnt"
+            )
         elif pays is None:
             tell(
-                "training an encoder never saves time here: gradients of this language model cost no more than encoding"
+                "training an encoder never saves time here: to encode an example takes at least as long as its "
+                "gradient with the language model"
             )
         else:
-            others = "with fewer, gradients of all examples cost less time"
-            tell(f"training an encoder saves time if there are at least {pays:,.0f} examples; {others}")
+            tell(
+                f"with at least {pays:,.0f} examples, training an encoder and encoding all of them takes less time "
+                "than computing their gradients"
+            )
         return plan, usable
 
 
@@ -363,9 +371,9 @@ def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
     needed = 2 * (plan.held_out_pool + plan.held_out_queries)
     if len(rest) < needed:
         raise ConfigError(
-            f"data: the test of the result needs {needed:,} examples, but only {len(rest):,} are left, because "
-            "examples with the same prompt are never divided between learning and test. Remove repeated prompts, or "
-            "give more examples."
+            f"data: {needed:,} examples must be kept out of training, for validation and test, but only "
+            f"{len(rest):,} are left, because examples with the same prompt stay together. Remove repeated prompts, "
+            "or give more examples."
         )
     return learn, rest
 

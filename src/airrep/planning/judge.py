@@ -165,8 +165,8 @@ def check_examples(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"judge: the index has {many(examples, 'example')} for fine-tunes, not counting the queries, but at least "
-            f"{LEAST_EXAMPLES} are needed. Use an index of more examples."
+            f"judge: the index has {many(examples, 'example')} to fine-tune on, but at least {LEAST_EXAMPLES} are "
+            "needed. Examples that are also queries do not count. Use an index of more examples."
         )
 
 
@@ -211,7 +211,7 @@ def judge(
         ('evaluation', 'lds')
     """
     need("airrep.judge", "lm", *LM)
-    index = as_index(index)
+    index = as_index(index, "judge")
     seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
     if not 0 < seconds < float("inf"):
         raise ConfigError(f"budget={budget}: must be a time above 0, such as '30m' or a number of seconds.")

@@ -8,9 +8,9 @@ from typing import Any
 from airrep.encoder.cards import read_card
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.result import Evaluation
-from airrep.index.encoding import TEXTS, without_texts
+from airrep.index.encoding import without_texts
 from airrep.index.rows import KIND as INDEX
-from airrep.index.rows import IndexRows
+from airrep.index.rows import TEXTS, IndexRows
 from airrep.runtime.artifacts import MANIFEST, describe_files, fetched, read_manifest, write_manifest
 from airrep.runtime.publishing import temporary_folder, writing
 from airrep.runtime.remote.hub import CARD, HubPlace, Push, Pushed

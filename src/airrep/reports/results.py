@@ -142,8 +142,8 @@ def read_runs(results: Sequence[Result | Mapping[str, Any]]) -> list[Run]:
     for index in (run.provenance.index for run in runs):
         if index != first:
             raise ConfigError(
-                f"report: the runs come from different indexes ({first[:12]} and {index[:12]}). Write one report for "
-                "each index, and for each --recipe that it was used with."
+                f"report: the runs come from different indexes ({first[:12]} and {index[:12]}). Write a separate "
+                "report for each index, and for each --recipe that an index was used with."
             )
     kinds = list(_KINDS)
     return sorted(runs, key=lambda run: (kinds.index(run.kind), isinstance(run, TopResult) and run.least))

@@ -69,8 +69,9 @@ def _check_names(runs: Named) -> None:
         for row in run.rows:
             if row.name in known:
                 raise ConfigError(
-                    f"--set join=true: {known[row.name]} and {name} both have a table row '{row.name}', so they cannot "
-                    "be one table. Leave one out, or name its index otherwise: airrep evaluate NAME=INDEX ..."
+                    f"--set join=true: the evaluations {known[row.name]} and {name} both have a row '{row.name}', but "
+                    "one table needs different row names. Leave one evaluation out, or run it again with another NAME: "
+                    "airrep evaluate NAME=INDEX ..."
                 )
         known |= {row.name: name for row in run.rows}
 

@@ -545,8 +545,8 @@ def fetched(path: str | PathLike[str], *, loose: bool = False) -> Path:
     if not is_taken(url):
         raise ArtifactError(f"{url}: does not exist. Check the URL.")
     raise ArtifactError(
-        f"{url}: has no {MANIFEST}, so it is unfinished, or an upload stopped early. Run the command that made it "
-        "again."
+        f"{url}: has no {MANIFEST}, so it is unfinished, or an upload stopped early. To finish it, repeat "
+        "the command that made it."
     )
 
 

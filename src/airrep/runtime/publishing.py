@@ -65,7 +65,7 @@ def writing(path: Path) -> Iterator[None]:
         reason = _REASONS.get(errno.ENOSPC if short else error.errno or 0, str(error))
         raise ArtifactError(
             f"{path}: cannot be written: {reason}; what was there before is unchanged. "
-            "Correct that and run the same command again: finished parts are kept."
+            "Remove the cause of this error and run the same command again: finished parts are kept."
         ) from error
 
 

@@ -26,7 +26,7 @@ LONGEST_SHOWN = 200
 """Most characters of a wrong value that an error shows."""
 
 
-def count_or_share(value: Any, of: str = "the pool") -> int | str:
+def count_or_share(value: Any) -> int | str:
     """Parse a number of examples from 1 on, or a percentage as text, such as ``"99%"`` (ValueError: neither)."""
     text = str(value).replace(" ", "")
     try:
@@ -37,7 +37,7 @@ def count_or_share(value: Any, of: str = "the pool") -> int | str:
         return text
     if text.isascii() and text.isdecimal() and share >= 1:
         return int(text)
-    raise ValueError(f"must be a number of examples, at least 1, or a percentage of {of}, such as 99%")
+    raise ValueError("the number of examples must be at least 1, or a percentage of the training examples, such as 99%")
 
 
 def count_of(value: int | str, total: int) -> int:

@@ -234,7 +234,9 @@ def pieces_of(spans: Sequence[Span], size: int, rows: Rows) -> Iterator[tuple[sl
 def check_blocks(blocks: Sequence[Block]) -> Shape:
     """Count rows and features; refuse an empty list, gaps between rows, and blocks whose features differ in form."""
     if not len(blocks):
-        raise DataError("blocks is empty. Build an index with at least one example.")
+        raise DataError(
+            "blocks is empty, so there are no features to score. Pass the features of at least one example."
+        )
     rows, first = 0, _kind(blocks[0])
     for block in blocks:
         if block.start != rows:

@@ -22,6 +22,7 @@ TOLERANCE = 1e-12
 """Residual relative to b at which order-inf counts as solved."""
 STEPS = 1000
 """Most steps of conjugate gradients for order-inf."""
+DAMPED = "build the index with more damping: --method logra --set unit=false --set exponent=1 --set damping=VALUE."
 
 
 def order_scores(
@@ -55,8 +56,9 @@ def _check_sizes(groups: Groups, examples: int, pooling: Pooling) -> None:
     full = np.flatnonzero(groups.sizes >= examples)
     if len(full):
         raise ConfigError(
-            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but --pool {pooling} scores "
-            "its removal, so other examples must remain. Remove members from the group, or use another --pool."
+            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but --pool {pooling} "
+            "estimates the effect of removing the group, so other examples must remain. Remove members from the group, "
+            "or use another --pool."
         )
 
 
@@ -152,7 +154,7 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         direction = residual + _quotient(square, before) * direction
     raise DataError(
         f"pool order-inf (a way to score groups): the solver did not converge in {STEPS} steps. Use --pool order-2 or "
-        "smaller groups, or build the index with a larger damping: --method logra --set damping=VALUE."
+        f"smaller groups, or {DAMPED}"
     )
 
 
@@ -170,7 +172,7 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "pool order-inf (a way to score a group): one of the groups cannot be scored, because the loss without "
-            "this group has no minimum. Use --pool order-1, or an index built with --method logra."
+            "pool order-inf (a way to score a group): one of the groups cannot be scored. Without its examples, the "
+            f"training loss, as the index approximates it, has no minimum. Use --pool order-1, or {DAMPED}"
         )
     return found

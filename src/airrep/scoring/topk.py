@@ -63,7 +63,9 @@ def gumbel_top_k(log_weights: np.ndarray, count: int, generator: "np.random.Gene
     not between 1 and the number of rows that may be drawn. DataError: a weight is not a number, or infinite.
     """
     if not (log_weights < np.inf).all():
-        raise DataError("select: a weight is NaN or infinite. Check the features that the weights come from.")
+        raise DataError(
+            "select: an importance weight of an example is NaN or infinite. Check that all features are finite."
+        )
     check_count("select: count", count, int(np.isfinite(log_weights).sum()))
     noisy = log_weights + generator.gumbel(size=log_weights.shape)
     return np.argsort(-noisy, kind="stable")[:count]

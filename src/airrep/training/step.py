@@ -152,8 +152,8 @@ def _weights(
     if scores.dtype == torch.float32:
         return _weights(scores.double(), membership, pool)
     raise TrainingError(
-        f"pool '{pool}' cannot be computed: the examples' scores are not finite, or differ by too much (differences "
-        "up to about 100 are safe). Lower learning_rate or head_learning_rate, or set clip."
+        f"group scores (pool '{pool}') cannot be computed: the examples' scores are not finite, or differ by more "
+        "than about 100. Lower learning_rate or head_learning_rate, or set clip."
     )
 
 

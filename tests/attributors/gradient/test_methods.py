@@ -248,6 +248,17 @@ def test_a_zero_gradient_is_counted_and_never_nan(tmp_path: Path) -> None:
     assert airrep.build_index(train, tmp_path / "tfidf", "tfidf").empty == 0
 
 
+def test_gradients_too_small_for_float16_are_counted_too(tmp_path: Path) -> None:
+    train = make_corpus(6)
+    settings = {"lm": dead_lm(tmp_path, "down_proj.weight", 1e-7), "rank": 3, "modules": ["*gate_proj"]}
+    found = [
+        airrep.build_index(train, tmp_path / str(unit), "tracin", settings={**settings, "unit": unit})
+        for unit in (True, False)
+    ]
+    assert found[1].shards[0].features(slice(None))["tracin"].any(axis=1).all()  # not 0, but with few digits
+    assert [index.empty for index in found] == [0, 6]
+
+
 def dead_lm(tmp_path: Path, weight: str, value: float) -> str:
     """An LM one of whose weights is the same everywhere."""
     folder = tiny_lm(tmp_path / "lm", max_position_embeddings=512)

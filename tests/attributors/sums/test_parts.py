@@ -187,6 +187,19 @@ def test_a_recipe_asks_an_index_with_candidates_or_without(index: airrep.Index, 
         assert (asked.fingerprint == index.fingerprint) == (count == K)
 
 
+def test_candidates_that_are_all_examples_change_no_weight(index: airrep.Index, queries: Corpus) -> None:
+    """A relative weight is measured with fewer examples only if fewer are read."""
+    whole, *same, fewer = [_relative(index, count).scores(queries) for count in (None, len(TRAIN), "100%", 9)]
+    for scores in same:
+        np.testing.assert_array_equal(scores, whole)
+    assert np.abs(fewer - whole).max() > 1e-3
+
+
+def _relative(index: airrep.Index, count: Any) -> airrep.Index:
+    out = index.path.parent / f"relative {count}"
+    return airrep.build_index(TRAIN, out, recipe=recipe(count, relative=True))
+
+
 def test_a_setting_gives_candidates_to_channels_that_keep_nothing(
     index: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,12 +130,17 @@ def test_the_interval_of_equal_values_is_the_chance_of_the_draws() -> None:
     [
         ({"drop": 13}, QUERIES, ConfigError, "--remove 13: is 13 of 24 examples. Remove 1 to 12"),
         ({"drop": "1%"}, QUERIES, ConfigError, "--remove 1%: is 0 of 24 examples"),
-        ({"drop": "3,3"}, QUERIES, ConfigError, "drop='3,3': the numbers of examples to drop must be different"),
+        (
+            {"drop": "3,3"},
+            QUERIES,
+            ConfigError,
+            "drop='3,3': give at least one number of examples to drop, and none twice",
+        ),
         (
             {"drop": "few"},
             QUERIES,
             ConfigError,
-            "drop='few': must be a number of examples, at least 1, or a percentage",
+            "drop='few': the number of examples must be at least 1, or a percentage",
         ),
         ({"drop": 3}, QUERIES.take([0]), ConfigError, "there is only one query"),
         ({"drop": 3, "where": 'source == "nowhere"'}, QUERIES, ConfigError, "is 3 of 0 examples"),

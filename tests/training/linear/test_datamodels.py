@@ -129,7 +129,7 @@ def test_an_index_of_datamodels_answers_about_its_own_queries_alone(world, tmp_p
     index = build_index(train, tmp_path / "index", "datamodels", settings={"weights": str(made.path)})
     query = read_corpus(made.path / "queries.jsonl")[3]
     assert index.top(query, 1)[0].row == int(weights[:, 3].argmax())
-    with pytest.raises(DataError, match=r'^query "new": is not among the labelled examples .* know only these: use'):
+    with pytest.raises(DataError, match=r'^query "new": is not among the examples that .* knows only these. Use'):
         index.top(Example("new", "one", "new"), 1)
 
 
@@ -167,7 +167,7 @@ def test_an_index_of_an_earlier_version_has_the_scores_it_had(tmp_path, monkeypa
 
 def test_a_training_example_that_took_no_part_is_refused_before_any_work(world, tmp_path):
     more = Corpus.from_examples([*world[0].train, Example("new", "one", "new")])
-    with pytest.raises(DataError, match=r'^training example "new": is not among the labelled examples'):
+    with pytest.raises(DataError, match=r'^training example "new": is not among the examples that'):
         build_index(more, tmp_path / "index", "datamodels", settings={"weights": str(world[2].path)})
 
 

@@ -223,7 +223,7 @@ def test_a_relative_channel_that_rises_is_taken_beside_one_that_falls(tmp_path):
 def test_members_that_all_fall_are_refused(tmp_path):
     falls = dataclasses.replace(LEARN, losses=6 - LEARN.losses)
     two = TWO.model_copy(update={"relative": True})
-    with pytest.raises(NothingRisesError, match="no method predicts which subsets"):
+    with pytest.raises(NothingRisesError, match="no method predicts the losses"):
         adapt([ONE, two], [falls], [HELD_OUT], tmp_path / "adapted")
 
 
@@ -422,7 +422,7 @@ def test_bad_requests_are_one_line(tmp_path):
     with pytest.raises(DataError, match="every method gives all subsets the same score"):
         adapt([flat], [LEARN], [HELD_OUT], out)
     upside_down = dataclasses.replace(LEARN, losses=-LEARN.losses)
-    with pytest.raises(DataError, match="no method predicts which subsets"):
+    with pytest.raises(DataError, match="no method predicts the losses"):
         adapt([ONE, TWO], [upside_down], [HELD_OUT], out)
     same = dataclasses.replace(LEARN, losses=np.ones_like(LEARN.losses))
     with pytest.raises(DataError, match="no query's loss varies"):

@@ -109,7 +109,7 @@ def eigenbases(sums: Covariances, names: Sequence[str]) -> dict[str, tuple[Float
     for name in names:
         inputs, outputs = sums.of(name)
         if not bool(outputs.any()):
-            raise TrainingError(f"{name}: no sampled example has a gradient. Remove it from modules, or raise sample.")
+            raise TrainingError(f"modules: no sampled example has a gradient at {name}. Remove {name} or raise sample.")
         if (read := sums.read_by(name)) not in inward:
             inward[read] = _eigenvectors(inputs)
         found[name] = inward[read], _eigenvectors(outputs)

@@ -370,9 +370,8 @@ class SiteHooks(ExitStack):
             return self._places
         if self._places.count > 1:
             raise ConfigError(
-                f"modules: the layer {site.name} gets only {rows} of {self._places.tokens} tokens, so its gradients "
-                "cannot be split by document. Remove this layer from modules, or read documents one at a time: "
-                "batch_tokens=1"
+                f"modules: the layer {site.name} gets only {rows} of {self._places.tokens} tokens, so airrep does not "
+                f"know which example each token belongs to. Remove {site.name} from modules, or set batch_tokens=1"
             )
         some = self._places.of(torch.zeros(rows, dtype=torch.int64, device=self._device))
         some.known = False

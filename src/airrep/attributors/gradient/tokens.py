@@ -107,7 +107,8 @@ class _QueryTokens:
         before = self.sites.get(site.name)
         if before is not None and len(before.inputs) and len(found.inputs):
             raise ConfigError(
-                f"modules: {site.name} runs twice, so its score cannot be divided among tokens. Remove it from modules."
+                f"modules: the layer {site.name} runs twice on each text, so airrep cannot divide its score among the "
+                f"tokens. Remove {site.name} from modules, or leave out --tokens (in Python, tokens=True)."
             )
         if before is None or len(found.inputs):
             self.sites[site.name] = found

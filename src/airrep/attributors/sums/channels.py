@@ -202,9 +202,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: {named} in this recipe (list of methods) have the same method and settings, but the index "
-                "does not have as many of this method. Remove one from the recipe, or build an index with this "
-                "recipe."
+                f"channels: the recipe (list of methods) has {named} with the same method and settings, but the index "
+                "has this method fewer times. Remove one of these from the recipe, or build an index with this recipe."
             )
         return ConfigError(
             f"channels: the index has no method '{wanted.title}' with the settings in the recipe (list of "
@@ -285,7 +284,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         channels = [self.channels[number] for number in counted]
         asked = self._asked(counted, queries, kept, on_rows)
         full = wholes(queries) if self._relative else None
-        weights = self._weights_for(channels, asked if full is None else self._asked(counted, full, kept, None))
+        weights = self._weights_for(channels, asked if full is None else self._asked(counted, full, kept, None), kept)
         cheap = [place for place, one in enumerate(channels) if one.candidates is None]
         titles = [channels[place].title for place in cheap]
         picking = SumAsked({title: asked[title] for title in titles}, weights[:, cheap], CHANNELS)
@@ -316,17 +315,18 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         few = self.check_fitted(self._reference).few.kept
         return Read(score_all(cheap.over(few, "")), score_all(dear.over(few, dear.channel)))
 
-    def _weights_for(self, channels: Sequence[Channel], asked: Mapping[str, Asked]) -> np.ndarray:
+    def _weights_for(self, channels: Sequence[Channel], asked: Mapping[str, Asked], kept: Kept) -> np.ndarray:
         """Return the weight of each channel for each query, ``(q, c)``."""
         count = len(next(iter(asked.values())))
         if not self._relative:
             return np.tile([one.weight for one in channels], (count, 1))
         reference = self.check_fitted(self._reference)
-        dear = np.array([one.candidates is not None for one in channels])
+        rows = next(iter(asked.values())).rows if kept.live is None else int(kept.live.sum())
+        dear = np.array([one.count_of(rows) < rows for one in channels])
         if not dear.any():
             return relative_weights(channels, reference.scores(asked))
         weights = relative_weights(channels, reference.few.scores(asked))
-        rest = [one for one in channels if one.candidates is None]
+        rest = [one for one, few in zip(channels, dear.tolist(), strict=True) if not few]
         weights[:, ~dear] = relative_weights(rest, reference.scores({one.title: asked[one.title] for one in rest}))
         return weights
 

@@ -42,8 +42,8 @@ def print_correlations(evaluation: "Evaluation") -> None:
     if "signal_to_noise" in evaluation.facts:
         say(_noise(evaluation.facts["signal_to_noise"]))
     if (helped := evaluation.facts.get("helped")) is not None:
-        say("Each score is the change of the query's group score that `airrep what-if` computes for the removal.")
-        say(f"In {helped:.1%} of the cases the removal raised a query's loss, so the removed examples had helped.")
+        say("Each score is what `airrep what-if` predicts: the effect of removing the examples from the training data.")
+        say(f"In {helped:.1%} of the measurements, a removal raised a query's loss, so these examples had helped.")
     if told := evaluation.facts.get("hardly_moved"):
         say(printable(f"caution: the fine-tunes hardly changed the model, so the LDS say little: {told}"))
     _say_cautions(evaluation)
@@ -119,7 +119,8 @@ def print_comparison(comparison: "Comparison") -> None:
     draws = f"; {comparison.resamples:,} bootstrap draws" if comparison.measure in ("lds", "loo") else ""
     scant = "" if comparison.queries is None else caution_on(comparison.queries)
     say(
-        f"95 % intervals in brackets; p-values adjusted (Holm) for {many(len(comparison.pairs), 'pair')}{draws}"
+        f"95 % intervals in brackets; p-values adjusted (Holm) for {many(len(comparison.pairs), 'pair')} of indexes"
+        + draws
         + (f"; {scant}" if scant else "")
     )
 
@@ -163,8 +164,9 @@ def print_classification(evaluation: "Evaluation") -> None:
     facts = evaluation.facts
     _print_values(evaluation)
     commonest = facts["commonest"]
-    always = f"the answer {snippet(str(commonest['label']), 40)} for all queries {hundred(commonest['accuracy'])}"
-    say(f"For comparison (accuracy × 100): random training examples reach {hundred(facts['chance'])}, {always}")
+    say(f"If the top examples were drawn at random, the accuracy × 100 would be {hundred(facts['chance'])}.")
+    always, reached = snippet(str(commonest["label"]), 40), hundred(commonest["accuracy"])
+    say(f"If the answer to every query were {always}, the accuracy × 100 would be {reached}.")
     say(
         f"{_queries(evaluation)} of {many(len(facts['labels']), 'class', 'classes')} (field {facts['by']}), "
         f"{facts['examples']:,} training examples"
@@ -222,11 +224,11 @@ def print_trace(evaluation: "Evaluation") -> None:
     """Print reciprocal ranks and recalls of the examples that taught the facts, and the gain by a training step."""
     facts = evaluation.facts
     _print_values(evaluation)
-    taught = span_text(facts["taught_by"])
+    taught, held = span_text(facts["taught_by"]), "the ids" if facts["named_by"] == "ids" else "the shared value"
     say(
-        f"{_queries(evaluation)}. The field {facts['facts']} of a query names, by {facts['named_by']}, the training "
-        f"examples that taught the answer. Each query names {taught} of {facts['examples']:,} training examples. A "
-        f"random ranking would reach an MRR × 100 of {hundred(facts['chance'])}."
+        f"{_queries(evaluation)}. The field {facts['facts']} of a query holds {held} of the training examples that "
+        f"taught its answer. Each query was taught by {taught} of {facts['examples']:,} training examples. The MRR × "
+        f"100 of a random ranking is {hundred(facts['chance'])}."
     )
     if "lm" in facts:
         say(

@@ -213,10 +213,10 @@ def _of_split(folder: Place, files: list[Place], split: str | None) -> list[Plac
         return files
     chosen = split or "train"
     if not all_tell or chosen not in splits:
-        has = f"has the splits {', '.join(sorted(set(splits)))}" if all_tell else "its file names contain no split"
-        raise DataError(
-            f"{folder}: {has}, so split {chosen!r} cannot be read. Choose one with split, or give a single file."
-        )
+        has, do = f"has the splits {', '.join(sorted(set(splits)))}", "Set split to one of these"
+        if not all_tell:
+            has, do = "its file names contain no split", "Leave out split"
+        raise DataError(f"{folder}: {has}, so split {chosen!r} cannot be read. {do}, or give a single file.")
     return [path for path, name in zip(files, splits, strict=True) if name == chosen]
 
 

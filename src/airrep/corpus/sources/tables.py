@@ -205,7 +205,7 @@ def open_saved(folder: Path, split: str | None = None) -> RecordSource:
         raise ConfigError(f"{folder}: split={split!r} was given, but the folder has no splits. Leave out split.")
     chosen = split or "train"
     if splits is not None and chosen not in splits:
-        raise DataError(f"{folder}: has no split {chosen!r}; it has {', '.join(splits)}. Choose one with split.")
+        raise DataError(f"{folder}: has no split {chosen!r}; it has {', '.join(splits)}. Set split to one of these.")
     try:
         dataset = _datasets(f"reading the saved dataset {folder}").load_from_disk(
             str(folder if splits is None else folder / chosen)

@@ -163,7 +163,9 @@ class EffectStudy:
             raise ConfigError("evaluate: no index is given. Give at least one.")
         check_names([name for name, _ in self.indexes])
         if len(self.queries) < 2:
-            raise ConfigError("evaluate: there is only one query, and an interval needs two. Give more queries.")
+            raise ConfigError(
+                "evaluate: there is only one query, but a confidence interval needs two. Give more queries."
+            )
 
     @property
     def train(self) -> Corpus:
@@ -216,7 +218,7 @@ class DropSettings(Settings):
         given = drop.split(",") if isinstance(drop, str) else drop if isinstance(drop, list | tuple) else [drop]
         found = tuple(count_or_share(one) for one in given)
         if not found or len(set(found)) < len(found):
-            raise ValueError("the numbers of examples to drop must be different, such as 10,50 or 1%")
+            raise ValueError("give at least one number of examples to drop, and none twice, such as 10,50 or 1%")
         return found
 
 
@@ -336,7 +338,7 @@ def _count(asked: int | str, n: int) -> int:
     k = count_of(asked, n)
     if not 1 <= k <= n // 2:
         raise ConfigError(
-            f"--remove {asked}: is {k:,} of {n:,} examples. Remove 1 to {n // 2:,}, so that as many random examples "
-            "can be removed for comparison."
+            f"--remove {asked}: is {k:,} of {n:,} examples. Remove 1 to {n // 2:,}, because the same number of "
+            "random examples is removed for comparison."
         )
     return k

@@ -492,18 +492,20 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
         1.0
     """
     if not isinstance(averaged, int | float | np.number) or not averaged >= 1:
-        raise ConfigError(f"averaged={averaged}: must be at least 1. It is the number of seeds behind each loss.")
+        raise ConfigError(
+            f"averaged={averaged}: must be at least 1. Give the number of seeds that each mean loss was averaged over."
+        )
     by_seed = as_numbers(by_seed, "noise ceiling")
     if by_seed.ndim != 3 or len(by_seed) < 2:
         raise DataError(
-            f"noise ceiling: losses have shape {by_seed.shape}; must be (seeds, queries, subsets) with at least two "
-            "seeds. Run the fine-tunes with more seeds."
+            f"noise ceiling (the value that a perfect predictor would reach): losses have shape {by_seed.shape}, but "
+            "must have shape (seeds, queries, subsets) with at least two seeds. Run the fine-tunes with more seeds."
         )
     found = _ceiling(by_seed, averaged)
     if found is None:
         raise DataError(
-            "noise ceiling (the value that a perfect predictor would reach): no query has two seeds whose losses vary "
-            "over the subsets. Run more fine-tunes."
+            "noise ceiling (the value that a perfect predictor would reach): no query has losses of two "
+            "seeds that differ from subset to subset. Run more fine-tunes."
         )
     return found.lds
 

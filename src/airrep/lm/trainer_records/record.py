@@ -110,7 +110,8 @@ class TrainingRecord:
         """
         if not (deviations > 0 and window >= _FEWEST):
             raise ConfigError(
-                f"jumps: deviations={deviations} must be above 0, and window={window} must be at least {_FEWEST}."
+                f"jumps of the loss: deviations={deviations} (the threshold) must be above 0, and window={window} (the "
+                f"number of earlier losses to compare with) must be at least {_FEWEST}."
             )
         losses = [step.loss for step in self.steps]
         found = []

@@ -137,7 +137,7 @@ def the_only(instances: list[LabelledInstance], choice: str) -> LabelledInstance
     if len(instances) != 1:
         raise ConfigError(
             f"{choice}: these labels (measured losses) have {len(instances)} instances (parts with separate examples "
-            "and queries), but datamodels learn from one. Choose an instance by its name after #: "
+            "and queries), but --method datamodels needs exactly one. Choose an instance by its name after #: "
             f"{choice.partition('#')[0]}#0"
         )
     return instances[0]
@@ -262,7 +262,7 @@ def cross_validate(path: RidgePath, targets: np.ndarray, folds: int, seed: int) 
     if not 3 <= folds <= m // 2:
         raise ConfigError(
             f"folds={folds}: {m} subsets are too few, since each fold needs at least 2. "
-            "Lower folds (3 is the least), or label more subsets."
+            "Lower folds (3 is the least), or measure losses for more subsets."
         )
     parts = [np.sort(part) for part in np.array_split(stream(seed, "folds").permutation(m), folds)]
     slopes, predictions = np.empty(targets.shape), np.empty(targets.shape)

@@ -179,7 +179,7 @@ def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.nda
     found = fit_ranking(columns, labels, [(0.0, None)] * len(scores), ridge=RIDGE)
     if not found.sum() > 0:
         raise NothingRisesError(
-            "adapt: no method predicts which subsets lower the queries' losses when the LM is fine-tuned on them. "
+            "adapt: no method predicts the losses that were measured after fine-tunes on subsets of the examples. "
             "Choose other methods, or measure losses for more subsets."
         )
     shares = np.where(found < LEAST * found.sum(), 0.0, found)

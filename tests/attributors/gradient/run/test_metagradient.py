@@ -99,7 +99,7 @@ def test_runs_on_samples_are_averaged_by_a_recipe(warm: Path, tmp_path: Path) ->
 
 
 def test_other_data_than_those_of_the_run_are_refused(warm: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"was not fine-tuned on exactly these 9 examples \(--dry-run "):
+    with pytest.raises(ConfigError, match=r"was not fine-tuned on exactly these 9 examples.*--dry-run"):
         airrep.build_index(BASE, tmp_path / "index", "metagradient", settings=settings(warm))
     assert not (tmp_path / "index").exists()
 
@@ -115,10 +115,10 @@ def test_answers_get_hits_and_no_verdict(warm: Path, tmp_path: Path) -> None:
 
 def test_examples_that_came_later_are_refused(warm: Path, tmp_path: Path) -> None:
     index = airrep.build_index(TRAIN, tmp_path / "index", "metagradient", settings=settings(warm))
-    with pytest.raises(DataError, match=r"example 'q0' was not in the fine-tune of .*Make the warm-up again"):
+    with pytest.raises(DataError, match=r"example 'q0' was not in the fine-tune of .*`airrep warmup`"):
         index.append(QUERIES[:1])
     assert len(airrep.open(tmp_path / "index")) == len(TRAIN)
-    with pytest.raises(ConfigError, match=r"example 'q0' was not in the fine-tune of .*Make the warm-up again"):
+    with pytest.raises(ConfigError, match=r"example 'q0' was not in the fine-tune of .*`airrep warmup`"):
         index.attributor.score(QUERIES[:1], QUERIES[1:])
 
 

@@ -399,7 +399,7 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
 
     def _unknown(self, example: Example) -> str:
         return (
-            f"example '{example.id}' was not in the fine-tune of {self.warmup.path}. Make the warm-up again on all "
+            f"example '{example.id}' was not in the fine-tune of {self.warmup.path}. Run `airrep warmup` on all "
             "data, then build the index again."
         )
 
@@ -416,8 +416,8 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         super().fit(train)
         if self._request["corpus"] != train.fingerprint:
             raise ConfigError(
-                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples "
-                "(--dry-run reads only some of them). Make a warm-up on the same data: airrep warmup DATA --lm MODEL "
+                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples. Leave "
+                "out --dry-run, which reads only some examples; or fine-tune again: airrep warmup DATA --lm MODEL "
                 "--out DIR"
             )
         documents = self.lm.tokenise(train)
