@@ -135,7 +135,7 @@ def test_order_k_is_refused_where_queries_are_encoded_in_another_way(
         lambda: index.group_scores(queries, "source", "order-1"),
         lambda: index.what_if(queries, remove=[1], pool="order-inf"),
     ):
-        with pytest.raises(ConfigError, match="pool 'order-(1|inf)': .*two-sided does not. Use sum,"):
+        with pytest.raises(ConfigError, match="pool 'order-(1|inf)' .*two-sided does not. Use sum,"):
             ask()
     assert index.group_scores(queries, "source", "mean").scores.shape == (len(queries), 3)
 

@@ -204,7 +204,7 @@ def test_other_pools_take_single_gains_and_other_methods_have_no_counts(tmp_path
         ConfigError, match=r"pool 'ngram-lm' .*: needs counts of n-grams, but tfidf has none\. Use method ngram"
     ):
         other.group_scores(ASKED, {"both": ["0", "1"]}, pool="ngram-lm")
-    with pytest.raises(ConfigError, match="pool 'order.*: .*but ngram does not"):
+    with pytest.raises(ConfigError, match="pool 'order.* needs .*but ngram does not"):
         index.group_scores(ASKED, {"both": ["0", "1"]}, pool="order-1")
 
 
