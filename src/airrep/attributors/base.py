@@ -358,8 +358,8 @@ def usable(method: Attributor, corpus: Corpus, what: str, skip: bool = True) -> 
     refused = method.unusable(corpus)
     if refused and not skip:
         raise DataError(
-            f"{what}: cannot use {len(refused):,} of {many(len(corpus), 'example')}. The first: {refused[min(refused)]} "
-            "`airrep append --skip-invalid` leaves such examples out."
+            f"{what}: cannot use {len(refused):,} of {many(len(corpus), 'example')}. The first: "
+            f"{refused[min(refused)]} `airrep append --skip-invalid` leaves such examples out."
         )
     if len(refused) == len(corpus):
         raise DataError(f"{what}: no example can be read. First problem: {refused[0]} Check the data and the model.")
