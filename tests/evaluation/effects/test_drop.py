@@ -143,7 +143,7 @@ def test_the_interval_of_equal_values_is_the_chance_of_the_draws() -> None:
             "drop='few': the number of examples must be at least 1, or a percentage",
         ),
         ({"drop": 3}, QUERIES.take([0]), ConfigError, "there is only one query"),
-        ({"drop": 3, "where": 'source == "nowhere"'}, QUERIES, ConfigError, "is 3 of 0 examples"),
+        ({"drop": 3, "where": 'source == "nowhere"'}, QUERIES, ConfigError, "is 3 of 0 examples. Use more"),
     ],
 )
 def test_what_cannot_be_dropped_is_refused(

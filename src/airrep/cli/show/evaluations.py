@@ -166,7 +166,7 @@ def print_classification(evaluation: "Evaluation") -> None:
     commonest = facts["commonest"]
     say(f"If the top examples were drawn at random, the accuracy × 100 would be {hundred(facts['chance'])}.")
     always, reached = snippet(str(commonest["label"]), 40), hundred(commonest["accuracy"])
-    say(f"If the answer to every query were {always}, the accuracy × 100 would be {reached}.")
+    say(f"If the answer to every query were '{always}', the accuracy × 100 would be {reached}.")
     say(
         f"{_queries(evaluation)} of {many(len(facts['labels']), 'class', 'classes')} (field {facts['by']}), "
         f"{facts['examples']:,} training examples"

@@ -337,8 +337,7 @@ def _count(asked: int | str, n: int) -> int:
     """Return the number of examples to drop from a pool of n (ConfigError: none, or more than half)."""
     k = count_of(asked, n)
     if not 1 <= k <= n // 2:
-        raise ConfigError(
-            f"--remove {asked}: is {k:,} of {n:,} examples. Remove 1 to {n // 2:,}, because the same number of "
-            "random examples is removed for comparison."
-        )
+        within = f"Remove 1 to {n // 2:,}, because the same number of random examples is removed for comparison."
+        advice = within if n > 1 else "Use more examples; those that are also queries do not count."
+        raise ConfigError(f"--remove {asked}: is {k:,} of {n:,} examples. {advice}")
     return k
