@@ -54,7 +54,7 @@ def _refused(ran: Ran, words: str) -> None:
 def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
     status, out, err = run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--set", "vote=3,5")
     assert status == 0, err
-    for words in ("words", "again", "Macro", "Vote@3", "Vote@5", "100.0", "examples reach 30.0"):
+    for words in ("words", "again", "Macro", "Vote@3", "Vote@5", "100.0", "would be 30.0"):
         assert words in out, words
     assert "6 queries of 3 classes (field label), 30 training examples" in out
     assert "3 training examples have no class, so they never match" in out
