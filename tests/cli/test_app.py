@@ -446,6 +446,7 @@ def test_records_left_out_are_counted(run: Run) -> None:
         stream.write('{"prompt": "no response"}\n')
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf")
     assert (ran.status, "train.jsonl:7" in ran.err, "add --skip-invalid" in ran.err) == (1, True, True)
+    assert "Leave out --split." in run("index", "train.jsonl", "--out", "i", "--split", "test").err
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid")
     assert ran.status == 0
     assert "1 record left out, the first: train.jsonl:7" in ran.err

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 import struct
 import tempfile
 from itertools import pairwise
@@ -152,7 +153,11 @@ def test_skips_invalid_records_and_says_why(tmp_path: Path) -> None:
         Corpus.from_records([{}, good])
     with pytest.raises(DataError, match=r"examples: example 2: (?!.*skip_invalid)"):  # which from_examples lacks
         Corpus.from_examples([Example("p", "r"), Example("p", " ")])
+    for wrong in ([good, good], [{**good, "set": {1}}], [{**good, "y": "\ud800"}]):
+        with pytest.raises(DataError, match=r"record \d: .*[^.]\.$"):
+            Corpus.from_records(wrong)
     corpus = read_corpus(path, skip_invalid=True)
+    assert all(re.search(r"[^.]\.$", one) for one in corpus.skipped.messages)
     assert corpus.ids.to_pylist() == ["x"]
     assert (corpus.skipped.count, len(corpus.skipped.messages)) == (32, 20)
     assert corpus.skipped.messages[0].startswith(f"{path}:1: not JSON")

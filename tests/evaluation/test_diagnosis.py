@@ -310,6 +310,7 @@ def test_features_of_0_and_constant_scores_are_found(built) -> None:
     assert found["LDS"].level == found["nearly constant group scores"].level == "bad"
     assert found["features that are all 0"].number == "200 of 200 rows, 24 of 24 queries"
     assert found["features that are all 0"].level == "bad"
+    assert "too little for float16" in found["features that are all 0"].verdict
 
 
 def test_attention_is_measured_by_the_members_that_count(built) -> None:

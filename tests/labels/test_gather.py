@@ -73,6 +73,11 @@ def test_labels_of_two_lms_or_two_fine_tunings_are_not_mixed_by_accident(folder,
     assert lineage["test_labels"][0]["fine_tune"]["learning_rate"] == 7e-4
 
 
+def test_labels_that_do_not_tell_their_template_differ_from_those_that_do(folder, published):
+    assert mixture([folder, str(published)])
+    assert "None" not in mixture([folder, str(published)])
+
+
 def test_another_template_of_one_lm_is_named(monkeypatch):
     def state(path):
         return path, {

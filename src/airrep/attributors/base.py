@@ -18,7 +18,7 @@ from airrep.attributors.by_token import TokenProducts
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import both_sides, has_pairs
-from airrep.errors import ConfigError, DataError, NotFittedError
+from airrep.errors import ConfigError, DataError, NotFittedError, many
 from airrep.runtime.metering import OnProgress as OnProgress
 from airrep.runtime.metering import teller
 from airrep.runtime.settings import Settings
@@ -358,8 +358,8 @@ def usable(method: Attributor, corpus: Corpus, what: str, skip: bool = True) -> 
     refused = method.unusable(corpus)
     if refused and not skip:
         raise DataError(
-            f"{what}: cannot use {len(refused):,} of {len(corpus):,} examples. The first: {refused[min(refused)]} "
-            "`airrep append --skip-invalid` leaves such examples out."
+            f"{what}: cannot use {len(refused):,} of {many(len(corpus), 'example')}. The first: "
+            f"{refused[min(refused)]} `airrep append --skip-invalid` leaves such examples out."
         )
     if len(refused) == len(corpus):
         raise DataError(f"{what}: no example can be read. First problem: {refused[0]} Check the data and the model.")

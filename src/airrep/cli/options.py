@@ -274,8 +274,10 @@ def _as_typed(text: str) -> str:
         text.replace("read them (airrep.read_corpus) with skip_invalid=True", "add --skip-invalid")
         .replace("with longest_line", "with --longest-line")
         .replace("longest_line=", "--longest-line ")
+        .replace("config or split", "--data-config or --split")
+        .replace("Leave out config", "Leave out --data-config")
     )
-    return re.sub(r"\bwith split\b", "with --split", text).replace("config or split", "--data-config or --split")
+    return re.sub(r"\b(Set|Leave out) split\b", r"\1 --split", text)
 
 
 def typed(ctx: typer.Context) -> set[str]:

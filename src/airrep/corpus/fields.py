@@ -33,7 +33,7 @@ TESTS: dict[str, Callable[[Any, Any], bool]] = {
 
 _KEYS_LISTED = 20
 _NO_PART = '{}: there is no field "{}" in any example. Check the name.'
-_NO_TEXT = "{}: no example has a {}. Compare another field{}"
+_NO_TEXT = "{}: no example has a {}. Compare another field{}."
 _MISSING = object()
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 

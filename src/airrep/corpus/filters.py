@@ -144,7 +144,7 @@ class _Parser:
     def _node(self, node: ast.expr, depth: int) -> Node:
         """Translate an expression that is true or false."""
         if depth > _DEEPEST:
-            raise self._error(node, f"is nested more than {_DEEPEST} levels deep", "Write a flatter expression")
+            raise self._error(node, f"is nested more than {_DEEPEST} levels deep", "Write a flatter expression.")
         match node:
             case ast.BoolOp(op=joint, values=values):
                 return _join([self._node(value, depth + 1) for value in values], every=isinstance(joint, ast.And))

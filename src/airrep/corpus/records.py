@@ -254,15 +254,15 @@ def _not_json(values: Mapping[Any, Any]) -> str:
     """Name the first column that is not JSON, and why."""
     for key, value in values.items():
         if not isinstance(key, str):
-            return f"the field name {key!r} is {describe(key)}; text is expected"
+            return f"the field name {key!r} is {describe(key)}; text is expected."
         try:
             _encode({key: value}).encode()
         except UnicodeEncodeError:
-            what_to_do = remedy_of_text(f"{key} {value}") or "Remove it"
+            what_to_do = remedy_of_text(f"{key} {value}") or "Remove it."
             return f'field "{escaped(key)}" holds a lone surrogate; valid Unicode is expected. {what_to_do}'
         except (TypeError, ValueError, RecursionError) as error:
-            return f'field "{key}" is not valid JSON ({error}). Remove the field, or write its value as text'
-    return "the metadata is not a valid JSON object: every field name must be text"
+            return f'field "{key}" is not valid JSON ({error}). Remove the field, or write its value as text.'
+    return "the metadata is not a valid JSON object: every field name must be text."
 
 
 def encode_metadata_text(encoded: str) -> str | None:

@@ -148,7 +148,7 @@ def _without_repeats(
     for row, earlier in zip(later.tolist(), first.tolist(), strict=True):
         message = (
             f'{source.place(numbers[row])}: the id "{table["id"][row].as_py()}" is also the id of '
-            f"{source.number(numbers[earlier])}, but ids must be unique. Change one of them, or remove the ids"
+            f"{source.number(numbers[earlier])}, but ids must be unique. Change one of them, or remove the ids."
         )
         if not skip_invalid:
             raise DataError(message)

@@ -265,13 +265,13 @@ def flatness(scored: IndexScores) -> Finding:
 
 
 def emptiness(scored: IndexScores) -> Finding:
-    """Find out if features are all 0, so that the method sees nothing."""
+    """Find out if features are all 0, or too small for float16, so that the method sees nothing."""
     index, queries = scored.index, len(scored.flat)
     shares = index.empty / max(1, index.rows), scored.empty_queries / max(1, queries)
     verdicts = {
         "good": "The method finds something in nearly every text.",
-        "look": "The method finds nothing in these texts, so they score 0 with every text.",
-        "bad": "The method finds nothing in many texts, so they score 0 with every text.",
+        "look": "The method finds nothing, or too little for float16, in these texts: they score 0 or inexactly.",
+        "bad": "The method finds nothing, or too little for float16, in many texts: they score 0 or inexactly.",
     }
     number = f"{index.empty:,} of {index.rows:,} rows, {scored.empty_queries:,} of {queries:,} queries"
     level = worst(*(level_of(share, 0.01, 0.2) for share in shares))

@@ -143,7 +143,7 @@ def mixture(choices: Sequence[str]) -> str:
     kinds = []
     for path, state in (_state_of(Path(choice.partition("#")[0])) for choice in choices):
         lm, tuning = state["lm"], {f"fine_tune.{name}": value for name, value in state["fine_tune"].items()}
-        reading = {name: lm.get(name) for name in ("template", "max_tokens")}  # the fingerprint covers both
+        reading = {name: lm.get(name, "unknown") for name in ("template", "max_tokens")}  # the fingerprint covers both
         kinds.append((path, {**reading, "LM": lm["fingerprint"][:12], "precision": state["precision"], **tuning}))
     first, wanted = kinds[0]
     for path, found in kinds[1:]:

@@ -133,7 +133,7 @@ def _parse_line(line: bytes) -> object:
             return DataError(f"not JSON (extra data at character {end + 1}); one JSON object per line is expected.")
         return value
     except UnicodeDecodeError as error:
-        what_to_do = remedy(line) or "Save the file as UTF-8"
+        what_to_do = remedy(line) or "Save the file as UTF-8."
         return DataError(f"byte {error.start + 1} of the line is not UTF-8; UTF-8 is expected. {what_to_do}")
     except (ValueError, RecursionError) as error:
         return DataError(f"not JSON ({_reason(error)}); one JSON object per line is expected.")

@@ -221,10 +221,10 @@ class GroupResult(_OfQueries):
 
     def __post_init__(self) -> None:
         if any(len(entry.scores) != len(self.groups) for entry in self.entries):
-            raise DataError("there must be one score for each group")
+            raise DataError("there must be one score for each group.")
         _check_channels(self.entries)
         if any(len(part) != len(self.groups) for one in self.entries for part in (one.channels or {}).values()):
-            raise DataError("each channel (method) must have one score for each group")
+            raise DataError("each channel (method) must have one score for each group.")
 
     @classmethod
     def of(
@@ -419,4 +419,4 @@ def _at(channels: Mapping[str, np.ndarray] | None, query: int, made: Callable[[A
 def _check_channels(entries: Sequence[QueryScores] | Sequence[QueryChange]) -> None:
     """Raise DataError if not all queries have the same channels."""
     if len({None if entry.channels is None else tuple(entry.channels) for entry in entries}) > 1:
-        raise DataError("all queries must have scores of the same channels (methods)")
+        raise DataError("all queries must have scores of the same channels (methods).")
