@@ -149,7 +149,7 @@ class PickOptions:
     diversity: Annotated[
         float, Setting("Penalty for examples that resemble earlier picks: a number from 0 to below 1.")
     ] = 0.0
-    by: Annotated[str | None, "Field for --most, such as source."] = None
+    by: Annotated[str | None, "Field whose values --most limits, such as source."] = None
     most: Annotated[
         list[str] | None,
         "Pick at most this many examples with the same value of the field --by (such as 500), or with one value (such "
@@ -159,8 +159,8 @@ class PickOptions:
     tokenizer: Annotated[
         str | None,
         Setting(
-            "How --tokens counts: words (punctuation counts too), subwords, or a model's folder or Hub id, whose "
-            "tokenizer counts. Default: subwords."
+            "Units of --tokens: words (and punctuation marks), subwords (the default), or the tokens of a model, given "
+            "by its folder or Hub id."
         ),
     ] = None
     resample: Annotated[
