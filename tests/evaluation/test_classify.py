@@ -170,7 +170,7 @@ def test_what_cannot_be_asked_is_refused(index: Index, tmp_path: Path) -> None:
         classify([], _queries())
     with pytest.raises(DataError, match="queries: no query has a source"):
         classify([("coarse", index)], _queries(), ClassifySettings(by="source"))
-    with pytest.raises(ConfigError, match="the top 58 examples, .* only 57"):
+    with pytest.raises(ConfigError, match="vote=58 .* only 57"):
         classify([("coarse", index)], _queries(), ClassifySettings(votes=(58,)))
     with pytest.raises(ConfigError, match="votes=.*must be at least 1"):
         ClassifySettings.of({"votes": (0,)})
@@ -197,7 +197,7 @@ def test_votes_that_nobody_asked_for_are_of_no_more_examples_than_a_filter_keeps
     assert evaluation.facts["votes"] == evaluation.request["settings"]["votes"] == [4]
     assert "vote@4" in evaluation.rows[0].more
     assert classify([("x", index)], queries).facts["votes"] == [10]
-    with pytest.raises(ConfigError, match=r"--where keeps 4 examples: .*the top 10 examples, .* only 4"):
+    with pytest.raises(ConfigError, match=r"--where keeps 4 examples: .*vote=10 .* only 4"):
         classify([("x", index)], queries, ClassifySettings(where="rank < 4", votes=(10,)))
     with pytest.raises(ConfigError, match=r"--where keeps 0 examples: .*only 0 "):
         classify([("x", index)], queries, ClassifySettings(where="rank < 0"))
