@@ -199,7 +199,7 @@ def test_votes_that_nobody_asked_for_are_of_no_more_examples_than_a_filter_keeps
     assert classify([("x", index)], queries).facts["votes"] == [10]
     with pytest.raises(ConfigError, match=r"--where keeps 4 examples: .*vote=10 .* only 4"):
         classify([("x", index)], queries, ClassifySettings(where="rank < 4", votes=(10,)))
-    with pytest.raises(ConfigError, match=r"--where keeps 0 examples: .*only 0 "):
+    with pytest.raises(ConfigError, match=r"--where keeps 0 examples: .*only 0"):
         classify([("x", index)], queries, ClassifySettings(where="rank < 0"))
 
 
