@@ -142,7 +142,7 @@ def test_clean_finds_what_taught_many_answers(tmp_path: Path) -> None:
     found = airrep.clean(made, bad, better=good, kinds="harmful")
     assert {finding.example.id for finding in found.findings} == {"wrong0", "wrong1", "wrong2"}
     assert not airrep.clean(made, bad, kinds="harmful").findings
-    with pytest.raises(ConfigError, match="clean: better answers .*--queries"):
+    with pytest.raises(ConfigError, match="clean: better answers .*without queries"):
         airrep.clean(made, better=good, kinds="harmful")
 
 
