@@ -1,11 +1,13 @@
 """Judge scores of SmolLM2-135M by fine-tunes of Gemma-3-270M on the same subsets of the same examples.
 
-Usage: python experiments/gemma/across.py   in the folder of the repository
+Usage: python experiments/gemma/across.py tasks|general   in the folder of the repository
 
-LDS x 100 of rows of `results` and of `smollm2/results` against the losses of Gemma, then of SmolLM2, on the subsets of
-tasks that Gemma was fine-tuned on; then, on Gemma, minus text by Gemma's own tokens, paired.
+LDS x 100 of rows of `results` and of `smollm2/results` against the losses of Gemma, then of SmolLM2, on the subsets
+that Gemma was fine-tuned on; then, on Gemma, minus text by Gemma's own tokens, paired. Runs that are not there yet are
+left out.
 """
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,30 +16,33 @@ import airrep
 
 HERE = Path(__file__).parent
 OF_SMOLLM2 = {
-    "tasks-rivals-signed": ["TF-IDF-response", "BM25-response"],
-    "tasks": ["N-grams-LM", "Channels-text", "Channels-expected"],
-    "tasks-gradients": ["LoGra", "Channels-LoGra"],
-    "tasks-warmed-channels": ["LoGra-after", "Channels-warmed"],
-    "tasks-whole-gradients": ["EK-FAC", "Channels-EK-FAC"],
+    "{role}-rivals-signed": ["TF-IDF-response", "BM25-response"],
+    "{role}": ["N-grams-LM", "Channels-text", "Channels-expected"],
+    "{role}-gradients": ["LoGra", "Channels-LoGra"],
+    "{role}-warmed-channels": ["LoGra-after", "Channels-warmed"],
+    "{role}-whole-gradients": ["EK-FAC", "Channels-EK-FAC"],
 }
 OF_GEMMA = {
-    "tasks-words": ["Text", "N-grams"],
-    "tasks-lm": ["LM", "LoGra"],
-    "tasks-lm-warm": ["LM-warm"],
-    "tasks-lm-whole": ["LM-whole", "EK-FAC-0.75", "EK-FAC"],
+    "{role}-words": ["Text", "N-grams"],
+    "{role}-lm": ["LM", "LoGra"],
+    "{role}-lm-warm": ["LM-warm"],
+    "{role}-lm-whole": ["LM-whole", "EK-FAC-0.75", "EK-FAC"],
 }
-JUDGED = "tasks-real/0"
+ROLE = sys.argv[1]
+JUDGED = f"{ROLE}-real/0"
 
 
 def main() -> None:
     """Print a line for each row."""
     rows: dict[str, np.ndarray] = {}
     for run, names in OF_GEMMA.items():
-        found, of_gemma = read(HERE / "results" / run, names)
+        if not (folder := HERE / "results" / run.format(role=ROLE)).is_dir():
+            continue
+        found, of_gemma = read(folder, names)
         rows |= {f"{name}, Gemma's": scores for name, scores in found.items()}
     done = ~np.isnan(of_gemma).any(axis=0)
     for run, names in OF_SMOLLM2.items():
-        found, of_smollm2 = read(HERE.parent / "smollm2" / "results" / run, names)
+        found, of_smollm2 = read(HERE.parent / "smollm2" / "results" / run.format(role=ROLE), names)
         rows |= found
     text = rows["Text, Gemma's"][:, done]
     shared = float(np.nanmean(airrep.metrics.spearman(of_gemma[:, done], of_smollm2[:, done])))
