@@ -32,7 +32,7 @@ from airrep.runtime.engine import Engine
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
-from airrep.shapes import Float
+from airrep.shapes import Bool, Float
 
 PROOF, LABELS, SUBSETS = "proof", "labels", "subsets"
 """Parts of a proof's directory: the result, the losses behind it, the subsets that were fine-tuned on."""
@@ -132,8 +132,8 @@ class Matching:
     def __init__(self, named: Sequence[Example], others: Sequence[Example]) -> None:
         """Sort the others by length; an example with the text of a named example is never drawn."""
         texts = {one.content_hash for one in named}
-        self._lengths = np.array([_length(one) for one in others])
-        order = np.argsort(self._lengths, kind="stable")
+        lengths = np.array([_length(one) for one in others])
+        order = np.argsort(lengths, kind="stable")
         allowed = order[[others[row].content_hash not in texts for row in order]]
         sources = np.array([others[row].source or ANY for row in allowed], dtype=object)
         counts = Counter(one.source or ANY for one in named)
@@ -142,6 +142,7 @@ class Matching:
             rows = allowed[sources == source]
             if source != ANY and len(rows) >= ENOUGH * count:
                 self._rows[source] = rows
+        self._lengths, self._count = {source: lengths[rows] for source, rows in self._rows.items()}, len(others)
         self._wanted = [(_length(one), source if (source := one.source or ANY) in self._rows else ANY) for one in named]
 
     @property
@@ -152,7 +153,7 @@ class Matching:
     @property
     def overlap(self) -> float:
         """Share of a draw that another draw has too, from simulated draws."""
-        count, counts = len(self._wanted), np.zeros(len(self._lengths))
+        count, counts = len(self._wanted), np.zeros(self._count)
         draws = max(FEWEST_DRAWS, ROWS_DRAWN // count)
         for number in range(draws):
             counts[self.draw(stream(0, "prove", "overlap", number))] += 1
@@ -160,15 +161,23 @@ class Matching:
 
     def draw(self, generator: np.random.Generator) -> Rows:
         """Draw rows of the others, ascending, as many as there are named examples."""
-        free, drawn = np.ones(len(self._lengths), bool), []
+        free, drawn = np.ones(self._count, bool), []
         for length, source in self._wanted:
-            of_source = self._rows[source][free[self._rows[source]]]
-            left = of_source if len(of_source) else self._rows[ANY][free[self._rows[ANY]]]
-            place = int(np.searchsorted(self._lengths[left], length)) - NEAR // 2
-            first = max(0, min(place, len(left) - NEAR))
-            drawn.append(int(generator.choice(left[first : first + NEAR])))
+            near = self._nearest(source, length, free)
+            drawn.append(int(generator.choice(near if len(near) else self._nearest(ANY, length, free))))
             free[drawn[-1]] = False
         return np.sort(np.array(drawn, np.int64))
+
+    def _nearest(self, source: str, length: int, free: Bool[np.ndarray, " n"]) -> Rows:
+        """Return the free rows of a source around a length: half of :data:`NEAR` shorter, or fewer if there are few."""
+        rows, place, reach = self._rows[source], int(np.searchsorted(self._lengths[source], length)), NEAR
+        while True:  # look no further than needed: most rows around are free
+            shorter, longer = (part[free[part]] for part in (rows[max(0, place - reach) : place], rows[place:][:reach]))
+            if min(len(shorter), len(longer)) >= NEAR or reach >= len(rows):
+                break
+            reach *= 4
+        first = len(shorter) - min(len(shorter), max(NEAR // 2, NEAR - len(longer)))
+        return np.concatenate([shorter[first:], longer])[:NEAR]
 
 
 def _length(example: Example) -> int:
