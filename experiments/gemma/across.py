@@ -7,7 +7,7 @@ that Gemma was fine-tuned on; then, on Gemma, minus text by Gemma's own tokens, 
 left out.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -28,21 +28,22 @@ OF_GEMMA = {
     "{role}-lm-warm": ["LM-warm"],
     "{role}-lm-whole": ["LM-whole", "EK-FAC-0.75", "EK-FAC"],
 }
-ROLE = sys.argv[1]
-JUDGED = f"{ROLE}-real/0"
 
 
 def main() -> None:
     """Print a line for each row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("role", choices=["tasks", "general"])
+    role = parser.parse_args().role
     rows: dict[str, np.ndarray] = {}
     for run, names in OF_GEMMA.items():
-        if not (folder := HERE / "results" / run.format(role=ROLE)).is_dir():
+        if not (folder := HERE / "results" / run.format(role=role)).is_dir():
             continue
-        found, of_gemma = read(folder, names)
+        found, of_gemma = read(folder, names, role)
         rows |= {f"{name}, Gemma's": scores for name, scores in found.items()}
     done = ~np.isnan(of_gemma).any(axis=0)
     for run, names in OF_SMOLLM2.items():
-        found, of_smollm2 = read(HERE.parent / "smollm2" / "results" / run.format(role=ROLE), names)
+        found, of_smollm2 = read(HERE.parent / "smollm2" / "results" / run.format(role=role), names, role)
         rows |= found
     text = rows["Text, Gemma's"][:, done]
     shared = float(np.nanmean(airrep.metrics.spearman(of_gemma[:, done], of_smollm2[:, done])))
@@ -54,11 +55,12 @@ def main() -> None:
         print(f"{name:24}{shown_both}, minus text {100 * paired.difference:.1f} ({shown(paired.interval)})")
 
 
-def read(folder: Path, names: list[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def read(folder: Path, names: list[str], role: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Group scores of rows of a result, by name, and the losses; all ``(queries, subsets)``."""
     found = airrep.open(folder)
     places = {row.name: place for place, row in enumerate(found.rows)}
-    return {name: found.matrices[f"{places[name]}/{JUDGED}"] for name in names}, found.matrices[f"losses/{JUDGED}"]
+    judged = f"{role}-real/0"
+    return {name: found.matrices[f"{places[name]}/{judged}"] for name in names}, found.matrices[f"losses/{judged}"]
 
 
 def shown(interval: tuple[float, float]) -> str:

@@ -43,7 +43,7 @@ LEAST_UNREAD = 0.01
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 TOKENS = 512
-"""Most tokens of a batch on a CPU: 256 take 8 % more time, and SmolLM2-135M needs 2 MB of memory for each token."""
+"""Most tokens of a batch on a CPU: fewer take more time, more hardly less, and memory grows with them."""
 
 Objective: TypeAlias = Literal["loss", "margin"]
 """The quantity that is differentiated: the loss, or minus the log odds of the response's tokens."""
