@@ -488,11 +488,7 @@ class OutputOptions:
     as_json: JsonOption = False
     run: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="RUN",
-            help="Also write the result here; `airrep report` makes a page of it.",
-        ),
+        typer.Option("--out", metavar="RUN", help="Also write the result here; `airrep report` makes a page of it."),
     ] = None
     replace: ReplaceOption = False
 

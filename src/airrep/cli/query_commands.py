@@ -304,8 +304,7 @@ def serve_command(
 @app.command("mcp")
 def mcp_command(
     paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="INDEX...", help="Index directories. Agents call each by its folder's name."),
+        list[Path], typer.Argument(metavar="INDEX...", help="Index directories. Agents call each by its folder's name.")
     ],
     host: Annotated[str, "Address to listen on, with --port. Any but the default lets other machines connect."] = LOCAL,
     port: Annotated[
