@@ -318,7 +318,6 @@ def evaluate_command(
 
 
 def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
-    """Raise ConfigError for options that need other options."""
     asked = by_queries
     needs = {
         "--lm needs --queries, and --count or --remove. Add them.": asked.queries is None and asked.lm is not None,
@@ -341,7 +340,6 @@ def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
 
 
 def _check_given(ctx: typer.Context, by: str) -> None:
-    """Raise ConfigError for options that would have no effect."""
     known = {name for names in _EFFECTIVE.values() for name in names}
     idle = sorted(options.typed(ctx) & known - {*_EFFECTIVE[by]})
     if idle:

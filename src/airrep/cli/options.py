@@ -370,7 +370,6 @@ class ReadingOptions:
             yield from take_records(path, examples, **self._named())
 
     def _named(self) -> dict[str, Any]:
-        """Return the options as keyword arguments of the reading functions."""
         return {"config" if name == "data_config" else name: value for name, value in vars(self).items()}
 
     @contextmanager

@@ -283,7 +283,6 @@ def _adaptation(
     workers: int | None,
     tell: "Callable[[str], None]",
 ) -> "Adaptation":
-    """An adaptation within a time budget, checked."""
     need("airrep adapt", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, TaskMeter
     from airrep.planning.adapt import Adaptation
