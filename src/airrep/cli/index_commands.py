@@ -289,7 +289,6 @@ def append_command(
 
 
 def _join(out: Path, parts: list[str]) -> None:
-    """Join parts into the index that one build would have made."""
     from airrep.index.sharing import join_parts
 
     joined = join_parts(parts, out)

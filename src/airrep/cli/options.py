@@ -370,7 +370,6 @@ class ReadingOptions:
             yield from take_records(path, examples, **self._named())
 
     def _named(self) -> dict[str, Any]:
-        """Return the options as keyword arguments of the reading functions."""
         return {"config" if name == "data_config" else name: value for name, value in vars(self).items()}
 
     @contextmanager
@@ -488,11 +487,7 @@ class OutputOptions:
     as_json: JsonOption = False
     run: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="RUN",
-            help="Also write the result here; `airrep report` makes a page of it.",
-        ),
+        typer.Option("--out", metavar="RUN", help="Also write the result here; `airrep report` makes a page of it."),
     ] = None
     replace: ReplaceOption = False
 

@@ -49,7 +49,7 @@ class Preference:
     reference: Float64[np.ndarray, "n 2"] | None = None
     """Log likelihoods of both responses before the fine-tune; None takes those that the LM gives now."""
     drift: float = 0.0
-    """z of KTO."""
+    """z of KTO: the mean gain in log likelihood of mismatched responses, at least 0."""
 
     def take(self, rows: Rows) -> Self:
         """Return the loss for some of the documents."""
@@ -107,11 +107,6 @@ def side_sums(
     place = 2 * batch.owners + batch.sides
     sums = each.new_zeros(2 * count).index_add(0, place, -each)
     return sums.view(count, 2), torch.bincount(place, minlength=2 * count).view(count, 2).to(each)
-
-
-def drift_of(now: Float64[np.ndarray, "n 2"], before: Float64[np.ndarray, "n 2"]) -> float:
-    """Return z of KTO: the mean gain in log likelihood of mismatched responses, at least 0."""
-    return max(0.0, float((now - before)[:, 0].mean()))
 
 
 def mismatched(documents: Documents) -> Documents:
@@ -309,7 +304,6 @@ def _stop(_module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str
 
 
 def _blocks(model: Any, name: str) -> torch.nn.ModuleList:
-    """The layers of an LM, first to last."""
     count = getattr(model.config, "num_hidden_layers", None)
     for module in model.base_model.modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:
@@ -499,8 +493,8 @@ def accumulate(model: Any, documents: Documents, execution: Execution, goal: Goa
     preference = None if goal is None else goal.preference
     if goal is not None and goal.mixed is not None and goal.before is not None:
         with torch.no_grad():
-            now = likelihoods(model, goal.mixed, execution)
-        preference = replace(goal.preference, drift=drift_of(now, goal.before))
+            gains = likelihoods(model, goal.mixed, execution) - goal.before
+        preference = replace(goal.preference, drift=max(0.0, float(gains[:, 0].mean())))
     total = torch.zeros((), device=execution.device)
     for batch in pack(documents.lengths, execution.batch_tokens):
         packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
