@@ -150,15 +150,12 @@ def _less(why: Why, other: Why, hit: Scored) -> Why:
     scale = hit.score / difference if difference else 0.0
     alone = len(parts) == 1
     given = dict.fromkeys(parts, hit.score) if alone else {name: scale * part for name, part in parts.items()}
-    tokens = None if why.tokens is None else _scaled(why.tokens, scale, given, why.channels)
+    tokens = why.tokens
+    if tokens is not None:  # the rest includes the better answer's part
+        scores = tuple(tuple(scale * part for part in row) for row in tokens.scores)
+        rest = {name: given[name] - scale * (why.channels[name] - tokens.rest[name]) for name in given}
+        tokens = WordScores(tokens.query, tokens.example, scores, rest)
     return Why(given, why.same_words, () if alone else why.predicted, tokens)
-
-
-def _scaled(tokens: WordScores, scale: float, given: Mapping[str, float], before: Mapping[str, float]) -> WordScores:
-    """Scale an answer's pairs of words to parts of a contrast; the rest includes the better answer's part."""
-    scores = tuple(tuple(scale * part for part in row) for row in tokens.scores)
-    rest = {name: given[name] - scale * (before[name] - tokens.rest[name]) for name in given}
-    return WordScores(tokens.query, tokens.example, scores, rest)
 
 
 def answered(example: Example, response: str) -> Example:

@@ -207,7 +207,10 @@ def _join(stage: Stage, parts: Sequence[IndexPart]) -> None:
         for part in parts:
             check_digests(part.path, part.files)
             for name in part.shards:
-                _copy_shard(part.path / "shards" / name, partial / "shards" / name)
+                target = partial / "shards" / name
+                if not is_whole(target):  # an interrupted join may have copied it, or left it damaged
+                    with new_place(target, replace=True) as temporary:
+                        shutil.copytree(part.path / "shards" / name, temporary)
             with (partial / COSTS).open("ab") as stream:
                 stream.write((part.path / COSTS).read_bytes())
         if parts[0].state:
@@ -215,11 +218,3 @@ def _join(stage: Stage, parts: Sequence[IndexPart]) -> None:
         # each part has every n-th shard
         rounds = zip_longest(*(part.shards for part in parts))
         seal_index(partial, parts[0].lineage, [name for name in chain.from_iterable(rounds) if name is not None])
-
-
-def _copy_shard(source: Path, target: Path) -> None:
-    """Copy a shard, unless an interrupted join has copied it; it gets its name only when it is whole."""
-    if is_whole(target):
-        return
-    with new_place(target, replace=True) as temporary:  # instead of a damaged one that an interrupted join left
-        shutil.copytree(source, temporary)

@@ -279,19 +279,16 @@ class Reasons:
             ConfigError: *tokens* is set, and no channel can score tokens.
         """
         one = asked.chosen(slice(place, place + 1))
-        found = self._of(query, one, hits)
+        words = {
+            name: (part, weight) for name, part, weight in _parts(one, self._name) if isinstance(part, SparseAsked)
+        }
+        stood = {channel: self._methods[channel].places(query) for channel in words}
+        spoken = {channel: own.touched(query) for channel, own in stood.items() if own is not None}
+        found = [self._why(query, one, {channel: words[channel] for channel in spoken}, spoken, hit) for hit in hits]
         if not tokens:
             return found
         told = self._by_words(query, one, hits, found)
         return [replace(why, tokens=own) for why, own in zip(found, told, strict=True)]
-
-    def _of(self, query: Example, one: Asked, hits: Sequence[Scored]) -> list[Why]:
-        words = {
-            name: (part, weight) for name, part, weight in _parts(one, self._name) if isinstance(part, SparseAsked)
-        }
-        found = {channel: self._methods[channel].places(query) for channel in words}
-        spoken = {channel: own.touched(query) for channel, own in found.items() if own is not None}
-        return [self._why(query, one, {channel: words[channel] for channel in spoken}, spoken, hit) for hit in hits]
 
     def _why(
         self,
@@ -305,7 +302,10 @@ class Reasons:
         channels = {name: float(part.of_row(hit.row)[0]) for name, part in parts.items()} or {self._name: hit.score}
         example = self._index.example(hit.row)
         had = {name: own for name in words if (own := self._methods[name].places(example)) is not None}
-        predicted = tuple(_predicting(asked, hit.row))
+        sums = asked.parts.items() if isinstance(asked, SumAsked) else ()
+        predicted = tuple(
+            name for name, part in sums if isinstance(part, CandidatesAsked) and hit.row not in part.picked[0]
+        )
         if not had:
             return Why(channels, predicted=predicted)
         starts = np.cumsum([0, *(words[name][0].queries.shape[1] for name in had)]).tolist()
@@ -367,13 +367,6 @@ class Reasons:
             ]
         found = method.tokens(query, examples) if examples else None
         return None if found is None else [by_words(one, asking, own) for one, own in zip(found, words, strict=True)]
-
-
-def _predicting(asked: Asked, row: int) -> Iterator[str]:
-    """Yield names of the channels that did not score a row, as it is not among the query's candidates."""
-    for name, part in asked.parts.items() if isinstance(asked, SumAsked) else ():
-        if isinstance(part, CandidatesAsked) and row not in part.picked[0]:
-            yield name
 
 
 def _parts(asked: Asked, name: str) -> Iterator[tuple[str, Asked, float]]:

@@ -71,17 +71,15 @@ def summarise(rankings: Sequence[Iterable[Hit]], *, least: bool = False) -> Summ
     for ranking in rankings:
         for hit in ranking:
             found[hit.row].append(hit)
-    direction = 1 if least else -1
-    common = [_common(row, hits) for row, hits in sorted(found.items())]
+    direction, common = 1 if least else -1, []
+    for row, hits in sorted(found.items()):
+        values = [hit.score if hit.deviations is None else hit.deviations for hit in hits]
+        mean, best = sum(values) / len(values), min(hit.rank for hit in hits)
+        common.append(CommonExample(row, hits[0].example, len(hits), best, mean))
     first = sorted(common, key=lambda one: (-one.queries, direction * one.mean))[:FIRST]
     sources, labels = (_counted(getattr(one.example, name) for one in first) for name in ("source", "label"))
     openings = [one for one in _counted(_opening(one.example.response) for one in first) if one.examples > 1]
     return Summary(len(rankings), len(common), tuple(first), sources, labels, tuple(openings))
-
-
-def _common(row: int, hits: Sequence[Hit]) -> CommonExample:
-    values = [hit.score if hit.deviations is None else hit.deviations for hit in hits]
-    return CommonExample(row, hits[0].example, len(hits), min(hit.rank for hit in hits), sum(values) / len(values))
 
 
 def _opening(response: str) -> str | None:
