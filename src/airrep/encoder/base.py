@@ -126,11 +126,7 @@ class Encoder(ABC):
 
         With *queries*, the encoder's prompt for queries is used in place of that for training examples.
         """
-
-        def texts_of(part: slice) -> Sequence[str]:
-            return [self.render(example) for example in examples[part]]
-
-        return self._encode(len(examples), texts_of, progress, queries)
+        return self._encode(len(examples), lambda part: list(map(self.render, examples[part])), progress, queries)
 
     def encode_texts(
         self, texts: Sequence[str], progress: Progress | None = None, *, queries: bool = False

@@ -444,7 +444,7 @@ def _kept(index: Index, where: str | None, drop_duplicates: bool) -> Mask:
         raise index.unmatched(where)
     if not drop_duplicates:
         return keep
-    return first_of_each(np.concatenate([shard.examples.content_hashes for shard in index.shards]), keep, index.rows)
+    return first_of_each(np.concatenate([shard.examples.content_hashes for shard in index.shards]), keep)
 
 
 def _limits(

@@ -302,10 +302,6 @@ class SumAsked(Asked):
             total += part.of_row(row) * weights
         return total
 
-    def weighed(self, weights: np.ndarray) -> "SumAsked":
-        """Return the same queries with other weights ``(q, c)``."""
-        return SumAsked(self.parts, weights, self.pooling)
-
     def channels(self) -> Mapping[str, Asked]:
         return {
             name: SumAsked({name: part}, self.weights[:, [place]], self.pooling)

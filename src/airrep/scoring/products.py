@@ -199,13 +199,8 @@ class SparseAsked(Asked):
     def __init__(
         self, queries: SparseFeatures, blocks: Sequence[Block], pooling: Pooling = SUM, scale: float = 1
     ) -> None:
-        self.queries, self.blocks, self.pooling, self.scale, self.spans = (
-            queries,
-            blocks,
-            pooling,
-            scale,
-            spans_of(blocks),
-        )
+        self.queries, self.blocks, self.pooling, self.scale = queries, blocks, pooling, scale
+        self.spans = spans_of(blocks)
         self._narrow, self._stored = narrow(queries, blocks)
         self.final = not isinstance(blocks[0].features, Postings)
 
