@@ -83,7 +83,7 @@ class Index(EditableIndex):
                 "the index."
             )
         super().__init__(path, before=before)
-        self.given, self._recent = attributor, RecentScores(HELD)
+        self.given = attributor
         self.changes: Mapping[str, Any] = before.changes if isinstance(before, Index) else {}
         """Settings that were changed since the build, without ``channels`` and ``candidates``."""
 
@@ -523,6 +523,10 @@ class Index(EditableIndex):
         kept = IndexKept(self, self._recent, progress)
         asked = self.attributor.ask(examples, kept, None if direct else count_rows(len(examples), progress))
         return asked if question.better is None else even_pairs(asked)
+
+    @cached_property
+    def _recent(self) -> RecentScores:
+        return RecentScores(HELD)
 
 
 def _learnt(manifest: Mapping[str, Any]) -> dict[str, Any]:

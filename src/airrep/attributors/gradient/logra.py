@@ -57,14 +57,12 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         learnt = self._fitted()
         pairs = ((name, learnt[f"in-{n}"], learnt[f"out-{n}"]) for name, n in self.pools.items())
         found = {name: (torch.from_numpy(inward), torch.from_numpy(out)) for name, inward, out in pairs}
-        return found if self.settings.sketch is None else self._turned(found)
-
-    def _turned(self, projections: Projections) -> Projections:
-        """Return projections onto the eigenbasis of the curvature."""
-        pairs = ((name, *sides, self._factor(self.pools[name])) for name, sides in projections.items())
-        return {
+        if self.settings.sketch is None:
+            return found
+        turned = ((name, *sides, self._factor(self.pools[name])) for name, sides in found.items())
+        return {  # onto the eigenbasis of the curvature
             name: (inward @ torch.from_numpy(own.inward).float(), out @ torch.from_numpy(own.outward).float())
-            for name, inward, out, own in pairs
+            for name, inward, out, own in turned
         }
 
     @property

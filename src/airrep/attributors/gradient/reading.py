@@ -100,17 +100,13 @@ def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> 
     found = tuple(site for site in linears if any(fnmatchcase(site.name, pattern) for pattern in chosen))
     missed = [] if patterns is None else [p for p in chosen if not any(fnmatchcase(s.name, p) for s in linears)]
     if not found or missed:
+        names = ", ".join(site.name for site in linears[:SHOWN]) or "none at all"
+        more = f" and {len(linears) - SHOWN} more" if len(linears) > SHOWN else ""
         raise ConfigError(
-            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {_listed(linears)}. Set modules "
+            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {names}{more}. Set modules "
             "to names from this list, or to patterns that match them."
         )
     return found
-
-
-def _listed(sites: Sequence[Site]) -> str:
-    """List the names of linear maps, at most :data:`SHOWN` of them."""
-    names = ", ".join(site.name for site in sites[:SHOWN])
-    return (names + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")) or "none at all"
 
 
 def unread(model: nn.Module, method: str) -> str:
