@@ -436,7 +436,6 @@ METHOD_SETTINGS: dict[str, type[Settings]] = {
 }
 """Settings of each method that can be a channel."""
 
-
 DROPPED_METHODS = {
     "readout": "Other methods predict better: use --method rds, or --recipe lm.",
     "stack": "Weights learnt from measured losses are now a recipe (list of methods): give it with --recipe.",

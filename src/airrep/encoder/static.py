@@ -39,7 +39,6 @@ VOCABULARY = "vocabulary"
 """Key, in the matrix's metadata, of the digest of the vocabulary that its rows belong to."""
 _WAY_OUT = "Restore it or download the model again."
 
-
 _BFLOAT16 = "BF16"
 _NAMES: Mapping[Storage, str] = {"float32": "F32", "float16": "F16", "bfloat16": _BFLOAT16}
 

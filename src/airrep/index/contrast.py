@@ -104,11 +104,9 @@ class Question:
         return values[:q] - values[q:]
 
     def ranked(self, asked: Asked, *, towards: bool = False) -> Asked:
-        """Return the scores, or contrasts, that examples are ranked by.
+        """Return the scores, or contrasts, that rank examples; *asked* are the prepared queries of :attr:`all`.
 
-        Args:
-            asked: the prepared queries of :attr:`all`.
-            towards: rank examples first that teach the better answers, not the queries' answers.
+        *towards* ranks examples first that teach the better answers, not the queries' answers.
         """
         if self.better is None:
             return asked
@@ -124,17 +122,9 @@ class Question:
     def reasons(
         self, reasons: Reasons, asked: Asked, place: int, hits: Sequence[Scored], *, tokens: bool = False
     ) -> list[Why]:
-        """Explain the scores of one query's hits; for contrasts, give each channel's part.
+        """Do what :meth:`Reasons.of` does for the prepared queries of :attr:`all`; of contrasts, give channels' parts.
 
-        Args:
-            reasons: the reasons of the index.
-            asked: the prepared queries of :attr:`all`.
-            place: number of the query.
-            hits: rows of the index, with their scores or contrasts.
-            tokens: also give pairs of words; for contrasts, only pairs of the answer, the better answer being the rest.
-
-        Raises:
-            ConfigError: see :meth:`Reasons.of`.
+        With *tokens*, contrasts have only pairs of words of the answer; the better answer's part is in the rest.
         """
         of_answer = reasons.of(self.queries[place], asked, place, hits, tokens=tokens)
         if self.better is None:

@@ -331,11 +331,7 @@ def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatc
 
 
 def write_csv(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], exact: bool) -> int:
-    """Write CSV, with texts in quotes.
-
-    Returns:
-        Number of texts that got an apostrophe, because a spreadsheet would run them as a formula; 0 if *exact*.
-    """
+    """Write CSV, with texts in quotes; return how many got an apostrophe, as they look like formulas, 0 if *exact*."""
     guard: Callable[[Any], tuple[Any, int]] = (lambda column: (column, 0)) if exact else _guarded
     header = [guard(pa.array([name], pa.large_string())) for name in schema.names]
     named = pa.schema([field.with_name(name[0].as_py()) for field, (name, _) in zip(schema, header, strict=True)])

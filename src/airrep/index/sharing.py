@@ -82,17 +82,8 @@ def build_part(
     learning takes long, or if machines of several kinds would round differently, let one part learn, and give that
     part as *state* to the others.
 
-    Args:
-        train: the whole training data.
-        out: the directory to make.
-        share: ``"i/n"``, the i-th of n parts.
-        method: as for :func:`airrep.build_index`.
-        state: a finished part of the same index, whose learnt state is used.
-        recipe: as for :func:`airrep.build_index`.
-        settings: as for :func:`airrep.build_index`, like all other arguments.
-
-    Raises:
-        ConfigError: there are fewer shards than parts. For other errors see :func:`airrep.build_index`.
+    *share* is ``"i/n"``, the i-th of n parts; other arguments and errors are those of :func:`airrep.build_index`.
+    ConfigError: there are fewer shards than parts.
     """
     mine, path = Share.parse(share, "--part"), real_path(out)
     method, train, shard_rows = checked(train, method, settings, shard_rows, skip_invalid, recipe)
@@ -142,17 +133,9 @@ def _build(stage: Stage, plan: BuildPlan, share: Share, progress: OnProgress | N
 def join_parts(paths: Sequence[str | Path], out: str | Path, *, replace: bool = False) -> IndexRows:
     """Join all parts of an index into the index that one build would have made, to the byte.
 
-    Parts stay as they are; their order does not matter. No model is loaded. An interrupted join resumes.
-
-    Args:
-        paths: finished parts, all of one index.
-        out: the directory to make.
-        replace: replace an index that is there and differs.
-
-    Raises:
-        ConfigError: no parts.
-        ArtifactError: a part is missing, given twice, of another index, unfinished or altered; or something else is at
-            *out*, or *out* cannot be written.
+    Parts stay as they are; their order does not matter. No model is loaded. An interrupted join resumes. *replace*
+    replaces an index at *out* that differs. ConfigError: no parts. ArtifactError: a part is missing, given twice, of
+    another index, unfinished or altered; or something else is at *out*, or it cannot be written.
     """
     if not paths:
         raise ConfigError("append: no parts are given. Name all parts of the index.")

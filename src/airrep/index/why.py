@@ -118,18 +118,10 @@ class _Kept(NamedTuple):
 def same_words(
     products: Products, query: Example, asked: Places, example: Example, had: Places, most: int | None = PHRASES
 ) -> tuple[SameWords, ...]:
-    """Find the phrases that query and training example share, the greatest absolute scores first.
+    """Find the *most* phrases (None: all) that query and training example share, the greatest absolute scores first.
 
-    Args:
-        products: products of the query's features with those of the training example.
-        query: the query.
-        asked: places of the query's features.
-        example: the training example.
-        had: places of the training example's features.
-        most: most phrases to return; all when None.
-
-    Returns:
-        Phrases whose scores, if all are returned, add up to the products of all columns with a place in both texts.
+    *products* are those of their features, *asked* and *had* these features' places in the texts. Scores of all phrases
+    add up to the products of all columns with a place in both texts.
     """
     in_query, in_example = _shared(products, asked, had)
     text, other = seen_text(query, "whole"), seen_text(example, "whole")
@@ -266,17 +258,9 @@ class Reasons:
     def of(
         self, query: Example, asked: Asked, place: int, hits: Sequence[Scored], *, tokens: bool = False
     ) -> list[Why]:
-        """Explain the score of each hit.
+        """Explain the score of each hit for a query, whose *place* among the prepared queries *asked* is given.
 
-        Args:
-            query: the query.
-            asked: prepared queries, this query among them.
-            place: number of the query among them.
-            hits: rows of the index, with their scores.
-            tokens: also divide the score among pairs of words of the two texts.
-
-        Raises:
-            ConfigError: *tokens* is set, and no channel can score tokens.
+        *tokens* also divides the score among pairs of words of both texts. ConfigError: no channel can score tokens.
         """
         one = asked.chosen(slice(place, place + 1))
         words = {

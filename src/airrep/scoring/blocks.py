@@ -28,7 +28,6 @@ HELD = 2**22
 WIDE = 2**22
 """CSR features with more columns are narrowed before they are multiplied, since a transpose costs time per column."""
 
-
 SparseSource: TypeAlias = SparseMatrix | Postings
 """Sparse features of a block: a matrix, or postings, from which chosen columns are read as a matrix."""
 

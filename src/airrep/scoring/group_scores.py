@@ -132,12 +132,8 @@ def group_scores(
 
     Groups may overlap. Each channel has its own pool when *pool* is None; see :class:`airrep.scoring.pooling.Pooling`.
     *temperature* is the temperature of attention. *examples* is the number of training examples from which order-K
-    removes the group; all rows when None.
-
-    Raises:
-        ConfigError: an unknown pool, a temperature not above 0, a row that no block has, or order-K for a group of
-            all examples.
-        DataError: a feature or score is not finite, or order-inf is undefined for these features.
+    removes the group; all rows when None. ConfigError: an unknown pool, a temperature not above 0, a row that no block
+    has, or order-K for a group of all examples. DataError: a feature or score is not finite, or order-inf is undefined.
     """
     pooling = None if pool is None else Pooling.parse(pool, temperature)
     check_rows(groups, asked.rows)

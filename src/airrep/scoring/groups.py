@@ -26,11 +26,8 @@ _FORM = 'Write {"name": [ids or rows], …} or [[ids or rows], …].'
 class Groups:
     """Named groups of rows, which may overlap; a row is at most once in a group.
 
-    The members of group j are ``rows[offsets[j] : offsets[j + 1]]``, ascending.
-
-    Raises:
-        ConfigError: a name comes twice or is not valid Unicode, a group is empty or holds a row twice, a row number is
-            negative, or the offsets do not fit.
+    The members of group j are ``rows[offsets[j] : offsets[j + 1]]``, ascending. ConfigError: a name comes twice or is
+    not valid Unicode, a group is empty or holds a row twice, a row number is negative, or the offsets do not fit.
     """
 
     names: tuple[str, ...]
@@ -169,8 +166,7 @@ def _row_numbers(name: str, rows: Sequence[int] | np.ndarray) -> Rows:
 def read_groups(path: str | Path) -> dict[str, list[Any]]:
     """Read groups from JSON: an object of names and lists, or a list of lists, of ids or row numbers.
 
-    Raises:
-        DataError: the file is missing, not JSON, or of another form.
+    DataError: the file is missing, not JSON, or of another form.
     """
     try:
         groups = json.loads(Path(path).read_bytes())

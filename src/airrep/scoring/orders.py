@@ -33,13 +33,10 @@ def order_scores(
     examples: int,
     scale: float = 1,
 ) -> np.ndarray:
-    """Compute the increase of each query's loss if a group were removed; features are taken as H^(-1/2) ∇ℓ.
+    """Compute the increase of each query's loss if a group were removed, ``(q, m)`` float32, from float64 on the CPU.
 
-    See :func:`airrep.scoring.group_scores.group_scores` for the arguments; the pool is of kind ``"order"``.
-    The features in *blocks* were multiplied by *scale*, and those of *queries* divided by it.
-
-    Returns:
-        ``(q, m)`` float32, computed in float64 on the CPU; higher = more helpful.
+    Features are taken as H^(-1/2) ∇ℓ; those in *blocks* were multiplied by *scale*, and *queries* divided by it. For
+    other arguments see :func:`airrep.scoring.group_scores.group_scores`; the pool is of kind ``"order"``.
     """
     full = np.flatnonzero(groups.sizes >= examples)
     if len(full):

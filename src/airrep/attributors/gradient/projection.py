@@ -291,12 +291,8 @@ class RandomProjection:
 
     A piece is cut into blocks of p numbers. Each number gets a random sign, and each block is rotated by a random
     offset before the blocks are added up. So numbers of one block never collide, and numbers of two blocks collide
-    with probability 1/p, as in a count sketch; but blocks are read in the order of memory.
-
-    Args:
-        dimension: p.
-        seed: decides, with a piece's name, its signs and offsets, equal on every device.
-        device: device of the vectors.
+    with probability 1/p, as in a count sketch; but blocks are read in the order of memory. p is the *dimension*; the
+    *seed* decides, with a piece's name, its signs and offsets, equal on every device.
     """
 
     def __init__(self, dimension: int, seed: int, device: str = "cpu") -> None:

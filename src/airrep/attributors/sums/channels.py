@@ -32,7 +32,6 @@ WEIGHING = ("pool", "temperature", "weight", "relative", "candidates")
 HOW = ("device", "precision", "batch_tokens", "memory", "store")
 """Settings of a method that change how features are computed, not which features."""
 
-
 _log = logging.getLogger(__name__)
 
 

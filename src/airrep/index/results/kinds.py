@@ -61,12 +61,7 @@ class Summary:
 
 
 def summarise(rankings: Sequence[Iterable[Hit]], *, least: bool = False) -> Summary:
-    """Summarise what rankings have in common.
-
-    Args:
-        rankings: the ranking of each query.
-        least: True if the rankings hold the most harmful examples.
-    """
+    """Summarise what the rankings of several queries have in common; *least*: they hold the most harmful examples."""
     found: defaultdict[int, list[Hit]] = defaultdict(list)
     for ranking in rankings:
         for hit in ranking:

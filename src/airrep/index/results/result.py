@@ -238,7 +238,6 @@ class Provenance:
 NOWHERE = Provenance("", "")
 """Placeholder for hits that do not belong to a result yet."""
 
-
 RESULTS = "results.json"
 _LATER = ("why", "channels", "better", "verdict", "deviations", "copied", "tokens")
 
