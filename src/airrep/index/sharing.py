@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from airrep.attributors.base import Attributor, OnProgress
 from airrep.attributors.recipes import RecipeLike
-from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import AirRepError, ArtifactError, ConfigError
 from airrep.index.building import BuildPlan, checked, has_shards, index_stage, planned, recalled, save_state
@@ -101,21 +100,15 @@ def build_part(
     if state is None:
         plan = planned(method, train, shard_rows, progress, stage_of)
     else:
-        plan = _learnt_from(open_part(state), method, train, shard_rows)
+        part, where = open_part(state), "Give another part, or leave --set state= out."
+        if part.lineage["method"] != method.name:
+            raise ArtifactError(f"{part.path}: was built with {part.lineage['method']}, not {method.name}. {where}")
+        plan = recalled(method, train, shard_rows, part.path, part.files)
+        refuse_difference(part.path, "a part of an index made", part.lineage["request"], plan.request, where)
     stage = stage_of(plan.request)
     if stage.finished() is None:
         _build(stage, plan, mine, progress, make_engine(engine))
     return open_part(path)
-
-
-def _learnt_from(part: IndexPart, method: Attributor, train: Corpus, shard_rows: int) -> BuildPlan:
-    """Plan an index whose method uses the learnt state of another part."""
-    where = "Give another part, or leave --set state= out."
-    if part.lineage["method"] != method.name:
-        raise ArtifactError(f"{part.path}: was built with {part.lineage['method']}, not {method.name}. {where}")
-    plan = recalled(method, train, shard_rows, part.path, part.files)
-    refuse_difference(part.path, "a part of an index made", part.lineage["request"], plan.request, where)
-    return plan
 
 
 def _build(stage: Stage, plan: BuildPlan, share: Share, progress: OnProgress | None, engine: Engine | None) -> None:

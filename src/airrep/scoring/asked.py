@@ -443,7 +443,7 @@ def score_all(asked: Asked) -> np.ndarray:
 
 
 def stream_scores(asked: Asked, keep: Mask | None = None) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Stream row numbers ``(b,)`` and float64 scores ``(q, b)`` of all kept rows in order; memory stays that of a part."""
+    """Stream row numbers ``(b,)`` and float64 scores ``(q, b)`` of all kept rows in order; memory is that of a part."""
     size = asked.rows_at_once(min(PIECE_ROWS, max(1, CELLS // max(1, len(asked)))))
     for piece in pieces(asked.spans, size, keep):
         yield piece.rows, asked.scores(piece).T

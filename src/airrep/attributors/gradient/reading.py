@@ -7,12 +7,12 @@ the weight.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 from airrep.lm.network import IDLE, memory_named, token_logits
-from airrep.lm.packed import Tap, fused_shapes, is_fused, pool_name, tapped
+from airrep.lm.packed import fused_shapes, is_fused, pool_name, tapped
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float, Int64
 
@@ -302,9 +302,9 @@ class SiteHooks(ExitStack):
             if site.fused:
                 fused.setdefault(site.module, {})[site.fused, site.expert] = site
             else:
-                self.callback(site.module.register_forward_hook(self._hook(site)).remove)
+                self.callback(site.module.register_forward_hook(partial(self._hook, site)).remove)
         for module, own in fused.items():
-            self.enter_context(tapped(module, self._tap(own)))
+            self.enter_context(tapped(module, partial(self._tap, own)))
 
     def begin(self, places: DocumentPlaces) -> None:
         """Start a batch whose documents are at these places."""
@@ -330,19 +330,21 @@ class SiteHooks(ExitStack):
             inputs, gradients = (none.new_zeros(0, width) for width in (site.width_in, site.width_out))
             self._reader.take(site, self._reader.keep(site, inputs), gradients, self._places.of(none.long()))
 
-    def _hook(self, site: Site) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
-        def hook(_module: nn.Module, inputs: tuple[Any, ...], outputs: Tensor) -> None:
-            rows = inputs[0].flatten(0, -2)
-            self._read(site, rows, outputs, self._placed(site, len(rows)))
+    def _hook(self, site: Site, _module: nn.Module, inputs: tuple[Any, ...], outputs: Tensor) -> None:
+        rows = inputs[0].flatten(0, -2)
+        self._read(site, rows, outputs, self._placed(site, len(rows)))
 
-        return hook
-
-    def _tap(self, sites: Mapping[tuple[str, int], Site]) -> Tap:
-        def tap(fused: str, expert: int, inputs: Tensor, outputs: Tensor, tokens: Int64[Tensor, " n"]) -> None:
-            if (site := sites.get((fused, expert))) is not None:
-                self._read(site, inputs, outputs, self._places.of(tokens))
-
-        return tap
+    def _tap(
+        self,
+        sites: Mapping[tuple[str, int], Site],
+        fused: str,
+        expert: int,
+        inputs: Tensor,
+        outputs: Tensor,
+        tokens: Int64[Tensor, " n"],
+    ) -> None:
+        if (site := sites.get((fused, expert))) is not None:
+            self._read(site, inputs, outputs, self._places.of(tokens))
 
     def _read(self, site: Site, inputs: Tensor, outputs: Tensor, places: DocumentPlaces) -> None:
         """Pass a site's inputs, and later its output gradients, to the reader: one row for each token."""

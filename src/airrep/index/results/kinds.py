@@ -95,10 +95,6 @@ def _is_least(order: Any) -> Any:
     return {HARMFUL: True, HELPFUL: False}.get(order, order) if isinstance(order, str) else order
 
 
-def _order(least: bool) -> str:
-    return HARMFUL if least else HELPFUL
-
-
 @dataclass(frozen=True, repr=False)
 class TopResult(Tabular, Result, Sequence[Hits]):
     """The top training examples of each of several queries.
@@ -111,7 +107,12 @@ class TopResult(Tabular, Result, Sequence[Hits]):
 
     queries: tuple[Annotated[Hits, Sparing], ...]
     provenance: Origin
-    least: Annotated[bool, Field(alias="order"), BeforeValidator(_is_least), PlainSerializer(_order)]
+    least: Annotated[
+        bool,
+        Field(alias="order"),
+        BeforeValidator(_is_least),
+        PlainSerializer(lambda least: HARMFUL if least else HELPFUL),
+    ]
     kind: ClassVar[str] = "top"
 
     def __post_init__(self) -> None:
