@@ -206,29 +206,21 @@ def _field(example: Example, name: str) -> str:
 
 
 def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Example]:
-    """Match better answers by prompt; if they have no prompts, by order."""
-    if any(one.prompt for one in better) or not any(one.prompt for one in asked):
-        return match_better(asked, better)
-    if len(better) != len(asked):
-        raise ConfigError(
-            f"better: {many(len(better), 'better answer')} for {many(len(asked), 'answer')} cannot be matched. "
-            "Give one better answer for each answer, in the same order, or add prompts to the better answers, to "
-            "match them by prompt."
-        )
-    pairs = zip(asked, better, strict=True)
-    return [replace(answered(example, one.response), span=one.span) for example, one in pairs]
-
-
-def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:
-    """Match each answer with a better answer to its prompt; several answers to one prompt are matched in order.
-
-    ConfigError: a prompt has fewer better answers than answers.
-    """
+    """Match better answers by prompt, several to one prompt in order; if they have no prompts, by order."""
+    if any(one.prompt for one in asked) and not any(one.prompt for one in better):
+        if len(better) != len(asked):
+            raise ConfigError(
+                f"better: {many(len(better), 'better answer')} for {many(len(asked), 'answer')} cannot be matched. "
+                "Give one better answer for each answer, in the same order, or add prompts to the better answers, to "
+                "match them by prompt."
+            )
+        pairs = zip(asked, better, strict=True)
+        return [replace(answered(example, one.response), span=one.span) for example, one in pairs]
     waiting: defaultdict[str, list[Example]] = defaultdict(list)
     for one in reversed(better):
         waiting[one.prompt].append(one)
     matched = []
-    for answer in answers:
+    for answer in asked:
         if not waiting[answer.prompt]:
             raise ConfigError(
                 f"answer '{answer.id}': a better answer with exactly the same prompt is missing. Add it, or remove "

@@ -271,12 +271,9 @@ def _check_format(to: str, exact: bool, path: Path) -> None:
     """Refuse a format that export does not write, and a path with the suffix of another: it could not be read."""
     if to not in FORMATS:
         raise ConfigError(f"format '{to}': does not exist; expected one of {', '.join(FORMATS)}. {near(to, FORMATS)}")
-    if to == RECORDS:
-        raise ConfigError(
-            f"format '{to}': export does not write it. Call airrep.corpus.originals.take_records instead."
-        )
-    if to == CITATIONS:
-        raise ConfigError(f"format '{to}': export does not write it. Call airrep.reports.citing.citations instead.")
+    others = {RECORDS: "airrep.corpus.originals.take_records", CITATIONS: "airrep.reports.citing.citations"}
+    if to in others:
+        raise ConfigError(f"format '{to}': export does not write it. Call {others[to]} instead.")
     if exact and to != "csv":
         raise ConfigError(
             "exact: works only with csv, the only format that changes cells that look like formulas. Leave exact out."

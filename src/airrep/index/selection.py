@@ -375,7 +375,7 @@ def select(
     keep = keep if better is None else without_worse(ranked, keep)
     picking = _Picking(index, ranked, keep, [query.id for query in question.queries])
     picks = (
-        picking.best(count or 0)
+        picking.told(min_rank(ranked, count or 0, keep), np.arange(count or 0))
         if limits is None
         else picking.within(limits, count, by, str(tokenizer or SUBWORDS), list(asked.channels()) or None)
     )
@@ -390,10 +390,6 @@ class _Picking:
     ranked: Asked
     keep: Mask
     ids: Sequence[str]
-
-    def best(self, count: int) -> tuple[Pick, ...]:
-        """Pick the first rows of the ranking."""
-        return self._told(min_rank(self.ranked, count, self.keep), np.arange(count))
 
     def within(
         self, limits: Limits, count: int | None, by: str | None, tokenizer: str, channels: Sequence[str] | None
@@ -417,7 +413,7 @@ class _Picking:
         if not chosen:
             told = f"the first example has {chooser.tokens[0]} tokens, the budget is {limits.tokens}"
             raise ConfigError(f"select: {told}. Raise the budget.")
-        picks = self._told(chooser.ranking, np.array([one.place for one in chosen]))
+        picks = self.told(chooser.ranking, np.array([one.place for one in chosen]))
         return tuple(
             replace(
                 pick,
@@ -427,7 +423,7 @@ class _Picking:
             for pick, one in zip(picks, chosen, strict=True)
         )
 
-    def _told(self, found: Selection, places: np.ndarray) -> tuple[Pick, ...]:
+    def told(self, found: Selection, places: np.ndarray) -> tuple[Pick, ...]:
         """Make picks of some rows of a ranking, each with its reason."""
         rows, ranks, queries, scores = (column[places] for column in found)
         reasons = zip(rows.tolist(), ranks.tolist(), queries.tolist(), scores.tolist(), strict=True)

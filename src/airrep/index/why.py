@@ -316,11 +316,21 @@ class Reasons:
         rests = [dict(why.channels) for why in whys]
         some = False
         for name, part, weight in _parts(asked, self._name):
-            read = [n for n, why in enumerate(whys) if name not in why.predicted]
-            those = [hits[n].row for n in read], [examples[n] for n in read], [words[n] for n in read]
-            found = self._of_channel(name, part, query, asking, *those)
-            some |= found is not None
-            for n, own in zip(read, found or (), strict=False):
+            method, read = self._methods[name], [n for n, why in enumerate(whys) if name not in why.predicted]
+            places = method.places(query) if isinstance(part, SparseAsked) else None
+            if isinstance(part, SparseAsked) and places is not None:
+                had = [(n, method.places(examples[n])) for n in read]
+                found = [
+                    by_shared(*part.products(0, hits[n].row), places.asked(query), own, asking, words[n])
+                    for n, own in had
+                    if own is not None
+                ]
+            elif read and (split := method.tokens(query, [examples[n] for n in read])) is not None:
+                found = [by_words(one, asking, words[n]) for n, one in zip(read, split, strict=True)]
+            else:
+                continue  # the channel cannot divide scores
+            some = True
+            for n, own in zip(read, found, strict=False):
                 totals[n] += weight * own
                 rests[n][name] -= weight * float(own.sum())
         if not some:
@@ -328,29 +338,6 @@ class Reasons:
         scores = [tuple(map(tuple, total.astype(np.float32).tolist())) for total in totals]
         told = zip((own.spans for own in words), scores, rests, strict=True)
         return [WordScores(asking.spans, *parts) for parts in told]
-
-    def _of_channel(
-        self,
-        name: str,
-        part: Asked,
-        query: Example,
-        asking: TextWords,
-        rows: Sequence[int],
-        examples: Sequence[Example],
-        words: Sequence[TextWords],
-    ) -> list[np.ndarray] | None:
-        """Divide one channel's score of each row among pairs of words; None if the channel cannot."""
-        method = self._methods[name]
-        places = method.places(query) if isinstance(part, SparseAsked) else None
-        if isinstance(part, SparseAsked) and places is not None:
-            had = [method.places(example) for example in examples]
-            return [
-                by_shared(*part.products(0, row), places.asked(query), own, asking, own_words)
-                for row, own, own_words in zip(rows, had, words, strict=True)
-                if own is not None
-            ]
-        found = method.tokens(query, examples) if examples else None
-        return None if found is None else [by_words(one, asking, own) for one, own in zip(found, words, strict=True)]
 
 
 def _parts(asked: Asked, name: str) -> Iterator[tuple[str, Asked, float]]:

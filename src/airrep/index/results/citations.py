@@ -101,9 +101,7 @@ def license_of(metadata: Mapping[str, Any]) -> str | None:
 
 def checked(citation: Citation, now: str | None, where: str) -> Citation:
     """Compare a citation with *now*, the hash of the texts that *where* has now."""
-    if citation.sha256 is None or now is None:
-        return citation
-    if citation.check not in (SAME, UNCHECKED):
+    if citation.sha256 is None or now is None or citation.check not in (SAME, UNCHECKED):
         return citation
     return replace(citation, check=SAME if now == citation.sha256 else f"the texts differ in {where}")
 

@@ -184,7 +184,7 @@ class Replay:
                 for taken in self._backward(parameters, states):
                     for rows, slopes in self._back(parameters, taken, adjoints):
                         found[rows] -= slopes
-                _put(parameters, states.read(len(self._steps)))
+                _put(parameters, states.read(len(self._steps))[0])
         finally:
             lm.reset()
         return found
@@ -202,7 +202,7 @@ class Replay:
         """Yield the steps from the last to the first; the LM then has the weights before the step."""
         for first in reversed(range(0, len(self._steps), states.stride)):
             stretch = self._steps[first : first + states.stride]
-            state = states.read(first)
+            state, _ = states.read(first)
             _put(parameters, state)
             state = state._replace(weights=[each.data for each in parameters])
             for step, rows in stretch:
@@ -210,7 +210,7 @@ class Replay:
                 states.keep(step.number, state, gradients)
                 step.forward(state, gradients)
             for step, rows in reversed(stretch):
-                before, gradients = states.read(step.number), states.gradients(step.number)
+                before, gradients = states.read(step.number)
                 _put(parameters, before)
                 yield _Taken(step, rows, self._guests[step.number], before, gradients)
 
@@ -299,20 +299,14 @@ class _States:
             self._path(number),
         )
 
-    def read(self, number: int) -> AdamState:
+    def read(self, number: int) -> tuple[AdamState, list[Tensor]]:
         found = load_file(self._path(number), self._device)
-        return AdamState(*(_parts(found, name) for name in AdamState._fields))
-
-    def gradients(self, number: int) -> list[Tensor]:
-        return _parts(load_file(self._path(number), self._device), "gradients")
+        counts = {name: sum(key.startswith(f"{name}.") for key in found) for name in (*AdamState._fields, "gradients")}
+        *state, gradients = ([found[f"{name}.{n}"] for n in range(count)] for name, count in counts.items())
+        return AdamState(*state), gradients
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:06}.safetensors"
-
-
-def _parts(found: Mapping[str, Tensor], name: str) -> list[Tensor]:
-    """Return a file's tensors of one kind, in order."""
-    return [found[f"{name}.{place}"] for place in range(sum(key.startswith(f"{name}.") for key in found))]
 
 
 STEADY = 1e-6
