@@ -106,9 +106,8 @@ class Hessian:
                 gradient, widest = self._gradient(batch)
                 step = max(1, HELD // widest)
                 for part in (slice(first, first + step) for first in range(0, len(asked), step)):
-                    # the derivative of vᵀ gradient for each row v
-                    how: dict[str, bool] = {"retain_graph": True, "is_grads_batched": True}
-                    again = torch.autograd.grad(gradient, self._weights, asked[part], **how)
+                    rows = asked[part]  # for each row v, the derivative of vᵀ gradient
+                    again = torch.autograd.grad(gradient, self._weights, rows, retain_graph=True, is_grads_batched=True)
                     total[part] += torch.cat(self._flat(again, 1), dim=1)
             self._on_documents(len(batch.rows))
         return total.cpu().numpy()

@@ -88,8 +88,9 @@ class Reference:
             if isinstance(part, np.ndarray):
                 np.save(folder / f"reference-{number}.npy", part)
             elif part is not None:
-                rows: Any = {name: getattr(part, name) for name in ("indices", "indptr", "data")}  # as SciPy names them
-                rows |= {"shape": np.array(part.shape), "format": np.array(b"csr")}
+                # names and order are SciPy's
+                rows: Any = {"format": np.array(b"csr"), "indices": part.indices, "indptr": part.indptr}
+                rows |= {"data": part.data, "shape": np.array(part.shape)}
                 np.savez_compressed(folder / f"reference-{number}.npz", **rows)
         if self.examples is not None:
             Corpus.from_examples(self.examples).to_jsonl(folder / EXAMPLES)
