@@ -368,6 +368,8 @@ def select(
     """
     index = as_index(index)
     limits = _limits(count, diversity, by, most, tokens)
+    if tokenizer is not None and tokens is None:
+        raise ConfigError("select: tokenizer works only with tokens, the number of tokens to pick. Give both.")
     keep = _kept(index, where, drop_duplicates)
     question = index.question(queries, better)
     asked = index.ask(question, progress)
