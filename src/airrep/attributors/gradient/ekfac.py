@@ -445,9 +445,13 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
 
     @property
     def at_once(self) -> int:
+        return min(QUERY_NUMBERS, self.lm.sums) // self._numbers
+
+    @property
+    def _numbers(self) -> int:
+        """Numbers in memory for each query."""
         rank = self.held_rank
-        numbers = self._weights if rank is None else rank * sum(site.width_in + site.width_out for site in self.sites)
-        return min(QUERY_NUMBERS, self.lm.sums) // numbers
+        return self._weights if rank is None else rank * sum(site.width_in + site.width_out for site in self.sites)
 
     @property
     def _weights(self) -> int:
