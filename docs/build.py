@@ -71,7 +71,7 @@ def python_reference() -> str:
         homes |= {f"{space}.{name}": f"{getattr(module, name).__module__}.{name}" for name in module.__all__}
     parts = [f"## airrep.{name}\n\n::: {place}\n" for name, place in homes.items()]
     head = "# Python reference\n\nThis page shows the docstrings of all public names. "
-    head += "The page [airrep in Python](python.md) has examples.\n\n"
+    head += "Examples are on the page [airrep in Python](python.md).\n\n"
     return head + "\n".join(parts)
 
 

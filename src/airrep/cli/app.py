@@ -61,8 +61,7 @@ def report_command(
         ),
     ] = None,
     join: Annotated[
-        bool,
-        Setting("Show evaluations with the same --tag in one table, if they used the same queries and losses."),
+        bool, Setting("Show evaluations with the same --tag in one table, if they used the same queries and losses.")
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:
@@ -75,13 +74,7 @@ def report_command(
         from airrep.reports.evaluations import write_evaluation_report
 
         write_evaluation_report(
-            folders,
-            out,
-            figures=figures,
-            curves=curve or (),
-            join=join,
-            title=title,
-            replace=replace,
+            folders, out, figures=figures, curves=curve or (), join=join, title=title, replace=replace
         )
         note(f"{out}: written; open it in a browser" + (f"; figures in {figures}" if figures is not None else ""))
         return

@@ -290,8 +290,7 @@ def serve_command(
         other = None if beside is None else options.open_moved_index(beside)
         read = reading.for_queries(moved)
         asked = None if queries is None else with_spans(read.read(queries))
-        chosen = options.better_of(better, read, asked or ())
-        explorer = Explorer(moved, asked, other, chosen)
+        explorer = Explorer(moved, asked, other, options.better_of(better, read, asked or ()))
         with Meter("encoding queries") as meter:
             explorer.prepare(meter)
         note(
@@ -304,8 +303,7 @@ def serve_command(
 @app.command("mcp")
 def mcp_command(
     paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="INDEX...", help="Index directories. Agents call each by its folder's name."),
+        list[Path], typer.Argument(metavar="INDEX...", help="Index directories. Agents call each by its folder's name.")
     ],
     host: Annotated[str, "Address to listen on, with --port. Any but the default lets other machines connect."] = LOCAL,
     port: Annotated[

@@ -212,8 +212,7 @@ def _feature(kind: Any) -> Any:
     if kind.id == "struct":
         return {name: _feature(part) for name, part in kind.children}
     if kind.id in ("list", "array", "map"):
-        of_value = kind.children[kind.id == "map"][1]
-        return {"_type": "List", "feature": _feature(of_value)}
+        return {"_type": "List", "feature": _feature(kind.children[kind.id == "map"][1])}
     return None
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from airrep.arrays import Mask, Rows
+from airrep.corpus.corpus import Corpus
 from airrep.corpus.fields import field_values
 from airrep.errors import ConfigError, DataError, many, need
 from airrep.evaluation.result import Cost, Evaluation
@@ -157,6 +159,11 @@ class TrainingPool:
         """Count the examples that may be ranked and have the texts of *hashes*, ``(q,)``."""
         known = self.hashes[self.order]  # sorted, so that a search finds both ends of the copies
         return np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
+
+
+def all_rows(index: Index) -> Corpus:
+    """Return the examples of all rows of an index, deleted ones too."""
+    return Corpus(pa.concat_tables([shard.examples.table for shard in index.shards]))
 
 
 def cost_of(index: Index) -> Cost:

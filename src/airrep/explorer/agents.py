@@ -359,7 +359,6 @@ def _short(text: str) -> str:
 
 
 def _next(stop: int, more: bool) -> str:
-    """Return the hint for the next page, or "no more"."""
     return f"more: the same with start={stop}" if more else "no more"
 
 
@@ -421,14 +420,9 @@ def make_server(explorers: Mapping[str, Explorer], turns: Turns | None = None) -
 
     async def call_tool(_: Any, params: CallToolRequestParams) -> CallToolResult:
         try:
-            work = partial(answer, explorers, params.name, params.arguments or {})
-            told = await waiting.take(work)
+            told = await waiting.take(partial(answer, explorers, params.name, params.arguments or {}))
         except (AirRepError, Busy, MemoryError) as error:
-            return _refused(
-                "memory: there is too little for this question. Ask for fewer results."
-                if not str(error)
-                else str(error)
-            )
+            return _refused(str(error) or "memory: there is too little for this question. Ask for fewer results.")
         except Exception as error:
             return _unexpected(error)
         text = json.dumps(told, ensure_ascii=False, allow_nan=False)

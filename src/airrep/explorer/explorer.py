@@ -280,9 +280,7 @@ class Explorer:
         key = key_of(question)
         with self._noting:
             self._asked.pop(key, None)
-            self._asked[key] = question
-            while len(self._asked) > REMEMBERED:
-                self._asked.popitem(last=False)
+            _keep(self._asked, key, question, REMEMBERED)
 
     def asked(self) -> Sequence[tuple[str, Question]]:
         """Return keys and typed-in queries, the latest first."""

@@ -73,8 +73,7 @@ class Rules:
         """Return True if the token is right, or none is needed; a wrong token takes the same time."""
         if self.token is None:
             return True
-        given = (token or "").encode(errors="surrogateescape")
-        return hmac.compare_digest(given, self.token.encode())
+        return hmac.compare_digest((token or "").encode(errors="surrogateescape"), self.token.encode())
 
     def allows_host(self, host: str) -> bool:
         """Return True if a Host header names this machine; a foreign site may point its name here (DNS rebinding)."""

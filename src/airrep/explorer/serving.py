@@ -47,8 +47,6 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
     """Return the application that serves an explorer under the given rules: the API and, if *page*, the page."""
     app, turns = FastAPI(title="airrep", docs_url=None, redoc_url=None, openapi_url=None), turns or Turns()
     _add_errors(app)
-    if page:
-        _add_page(app, rules)
     app.mount("/static", StaticFiles(directory=STATIC))
 
     @app.get(f"{BASE}/about", **routes.operation("about", routes.ABOUT, About))
@@ -74,13 +72,14 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
     async def reference_page(request: Request) -> Response:
         return _with_cookie(HTMLResponse(routes.page(document())), request, rules)
 
+    if page:
+
+        @app.get("/", include_in_schema=False)
+        async def index_page(request: Request) -> Response:
+            found = FileResponse(STATIC / "index.html", headers={"cache-control": "no-store"})
+            return _with_cookie(found, request, rules)
+
     return Guard(app, rules)
-
-
-def _add_page(app: FastAPI, rules: Rules) -> None:
-    @app.get("/", include_in_schema=False)
-    async def page(request: Request) -> Response:
-        return _with_cookie(FileResponse(STATIC / "index.html", headers={"cache-control": "no-store"}), request, rules)
 
 
 def _with_cookie(response: Response, request: Request, rules: Rules) -> Response:

@@ -298,8 +298,7 @@ def draw_without_repeats(generator: np.random.Generator, n: int, size: int, stra
     _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
     places = quotas(generator, counts, size)
     # A stratum's sample is its rows with the least random keys.
-    keys = generator.random(n)
-    order = np.lexsort((keys, codes))
+    order = np.lexsort((generator.random(n), codes))
     rank = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.sort(order[rank < np.repeat(places, counts)]).astype(np.int64)
 

@@ -25,7 +25,7 @@ from airrep.errors import ConfigError
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
-from airrep.lm.network import IDLE, memory_named, token_logits
+from airrep.lm.network import IDLE, memory_named, token_logits, token_losses
 from airrep.lm.packed import fused_shapes, is_fused, pool_name, tapped
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float, Int64
@@ -249,7 +249,7 @@ def read_gradients(
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
             hooks.begin(DocumentPlaces(batch, execution.device))
             with execution.autocast():
-                each, losses = _objective(token_logits(lm.model, packed), packed.targets, objective)
+                each, losses = _objective(lm.model, packed, objective)
             chances = -torch.expm1(-losses)  # 1 − exp(−loss), exact where p is near 1
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
             if packed.shares is not None:
@@ -265,14 +265,16 @@ def read_gradients(
 
 
 def _objective(
-    logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"], objective: Objective
+    model: Any, packed: PackedDocuments, objective: Objective
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, " r"]]:
     """Return the objective, and the loss without a graph, of each response token."""
-    losses = functional.cross_entropy(logits, targets, reduction="none")
     if objective == "loss":
+        losses = token_losses(model, packed)
         return losses, losses.detach()
+    logits, targets = token_logits(model, packed), packed.targets
     others = logits.scatter(1, targets[:, None], -torch.inf).logsumexp(dim=1)
-    return others - logits.gather(1, targets[:, None]).squeeze(1), losses.detach()
+    margins = others - logits.gather(1, targets[:, None]).squeeze(1)
+    return margins, functional.cross_entropy(logits.detach(), targets, reduction="none")
 
 
 @contextmanager

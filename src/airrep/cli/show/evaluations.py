@@ -55,7 +55,6 @@ def _print_values(evaluation: "Evaluation") -> None:
 
 
 def _counts(evaluation: "Evaluation") -> str:
-    """Return the numbers of queries, and of subsets or removals, behind the values."""
     facts = evaluation.facts
     kind = "subsets" if evaluation.measure == "lds" else "removals"
     dropped = ", ".join(f"{row.name} {row.dropped:,}" for row in evaluation.rows if row.dropped)

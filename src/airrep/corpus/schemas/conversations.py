@@ -139,9 +139,7 @@ def system_message(system: object, name: str = "system") -> list[Message]:
     """Return a system prompt (a text or a list of blocks) as one message; an empty list for a blank prompt."""
     if is_messages(system):
         system = "\n".join(_part(name, part) for part in system)
-    if _is_blank(system):
-        return []
-    return [Message("system", text(name, system))]
+    return [] if _is_blank(system) else [Message("system", text(name, system))]
 
 
 def last_turn(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from airrep.arrays import Rows
@@ -23,7 +24,7 @@ from airrep.errors import ConfigError, first_line
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
-from airrep.lm.network import accumulate, order_of, token_losses
+from airrep.lm.network import accumulate, order_of, token_logits
 from airrep.lm.settings import FineTuneSettings
 from airrep.lm.warmup import sample_rows
 from airrep.runtime.artifacts import json_digest
@@ -247,7 +248,7 @@ class Replay:
         for batch in pack(documents.lengths, lm.execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, lm.execution.device, lm.execution.padding)
             with lm.execution.autocast():
-                losses = token_losses(lm.model, packed)
+                losses = functional.cross_entropy(token_logits(lm.model, packed), packed.targets, reduction="none")
             weights = torch.ones(len(batch.rows), dtype=losses.dtype, device=losses.device, requires_grad=True)
             loss = (weights[packed.owners] * losses).sum() / divisor
             gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
