@@ -92,7 +92,6 @@ def top(
 
 
 def _part(question: Question, asked: Asked, places: slice) -> tuple[Question, Asked]:
-    """Take some queries of a question, with their better answers."""
     better, count = question.better, len(question.queries)
     chosen = np.arange(count)[places]
     part = Question(question.queries[places], None if better is None else better[places])

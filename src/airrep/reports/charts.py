@@ -130,7 +130,6 @@ def _safe(text: str) -> str:
 
 
 def _wide(text: str) -> float:
-    """Estimate the width of a text in pixels."""
     return SIZE * sum(1.0 if unicodedata.east_asian_width(sign) in "WF" else 0.57 for sign in text)
 
 
