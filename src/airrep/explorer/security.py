@@ -3,8 +3,10 @@
 import asyncio
 import hmac
 import ipaddress
+import logging
 import secrets
 import socket
+import traceback
 from dataclasses import dataclass
 from typing import Literal, Self
 from urllib.parse import urlsplit
@@ -250,3 +252,11 @@ def run(app: ASGIApp, open_socket: socket.socket, *, lifespan: Literal["on", "of
         uvicorn.Server(config).run(sockets=[open_socket])
     except KeyboardInterrupt:  # the usual way to stop the server
         return
+
+
+def unexpected(error: Exception) -> str:
+    """Return the client's line for a bug of airrep; log only its place, as its message could contain users' texts."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    kind = type(error).__name__
+    logging.getLogger(__name__).error("%s in %s, line %s", kind, place.filename, place.lineno)
+    return f"{kind}: an unexpected error occurred. The terminal shows where."
