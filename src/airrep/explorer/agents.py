@@ -29,7 +29,7 @@ from airrep.errors import AirRepError, ConfigError
 from airrep.explorer import questions, requests
 from airrep.explorer.answers import About, Citation, Told, Verdict
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.requests import MOST_ROWS, Cite, QueryRef, Request, Short, Text
+from airrep.explorer.requests import MOST_ROWS, Cite, Diversity, QueryRef, Request, Short, Text, Total
 from airrep.explorer.security import Guard, Rules, run, unexpected
 from airrep.explorer.turns import Busy, Turns
 
@@ -110,12 +110,9 @@ class SelectExamples(Asking):
     """Pick the training examples that would most help a model give the wanted answers to some prompts."""
 
     wanted: Annotated[list["Wanted"], Field(min_length=1, max_length=requests.MOST_ASKED)]
-    total: Annotated[int, Field(ge=1, le=requests.DEEPEST, description="How many to pick.")] = 20
+    total: Total = 20
     where: Where = ""
-    diversity: Annotated[
-        float,
-        Field(ge=0, lt=1, description="How strongly to avoid examples that are like earlier picks; 0 is not at all."),
-    ] = 0.0
+    diversity: Diversity = 0.0
     start: Start = 0
     count: Count = 20
 

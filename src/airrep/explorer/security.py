@@ -178,15 +178,12 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def choose_token(given: str | None, without: bool, host: str) -> str | None:
-    """Return the token that requests must have, random by default; None if *without*.
+def choose_token(given: str | None, host: str) -> str | None:
+    """Return the token that requests must have, random by default; None if *given* is "none".
 
-    ConfigError: *given* and *without* contradict each other, the token is not valid, or *without* is set although
-    other machines can reach *host*.
+    ConfigError: the token is not valid, or is "none" although other machines can reach *host*.
     """
-    if without:
-        if given is not None:
-            raise ConfigError("--set token=none: cannot be combined with a token. Pass one of the two.")
+    if given == "none":
         if not is_loopback(host):
             raise ConfigError(
                 f"--set token=none: would let every machine that can reach {host} read the data. Remove it, or serve "
