@@ -42,7 +42,7 @@ KEEP, DROP = LISTS = "keep.jsonl", "drop.jsonl"
 
 
 class CleanSettings(Settings):
-    """Thresholds of the findings; the defaults were measured (docs/answers.md)."""
+    """Thresholds of the findings; the defaults were measured (docs/clean.md)."""
 
     neighbours: int = Field(10, ge=2)
     """Number of nearest prompts that vote on labels and that answers are compared with."""

@@ -159,9 +159,9 @@ def _show_artifact(path: Path, *, verify: bool, as_json: bool) -> None:
 def _show_example(path: Path, name: str, k: int, *, as_json: bool, wide: bool) -> None:
     from airrep.answers.texts import find_row
     from airrep.cli.show.hits import example_to_dict, print_example
-    from airrep.index.index import open_index
+    from airrep.index.index import Index
 
-    index = open_index(path)
+    index = Index(path)
     row = find_row(index, name)
     if as_json:
         print_json(example_to_dict(index, row, k))

@@ -270,7 +270,7 @@ def evaluate_command(
     partial: Annotated[bool, PARTIAL_HELP] = False,
     settings: SettingsOption,
 ) -> None:
-    """Measure how well indexes predict fine-tunes, or how often their top examples have the query's class.
+    """Measure how well indexes predict losses after fine-tunes, or how often a query's top example has its label.
 
     With --labels, the value is the LDS: the rank correlation of predicted with measured losses, over the subsets that
     `airrep label` fine-tuned on. The index must contain all examples that the labels were made from.

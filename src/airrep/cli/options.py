@@ -548,7 +548,7 @@ def tell_records(index: "IndexRows", prompts: Iterable[str | None], out: Path, f
     told = [fact for fact, holds in facts.items() if holds]
     if told:
         export = f"airrep export {index.path} --to records --data YOUR-DATA --only {out / file} --out records.jsonl"
-        note(f"{out}: {'; '.join(told)}. To train on the original records: {export}")
+        note(f"{out}: {'; '.join(told)}. To write your data's own records for training: {export}")
 
 
 def typed_pool(text: str | None) -> tuple[str | None, float]:

@@ -15,7 +15,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.fields import field_values
 from airrep.errors import ConfigError, DataError, many, need
 from airrep.evaluation.result import Cost, Evaluation
-from airrep.index.index import Index, open_index
+from airrep.index.index import Index
 from airrep.labels.labels import LabelledInstance, distinct
 from airrep.runtime.metering import index_cost, stored_bytes_per_example
 
@@ -37,7 +37,7 @@ def named_indexes(
 
     ConfigError: something else is given, or not one name for each. ArtifactError: a path holds no index.
     """
-    found = [(name or str(one.path), one) for name, one in _named(indexes, Index, open_index, where, "index")]
+    found = [(name or str(one.path), one) for name, one in _named(indexes, Index, Index, where, "index")]
     if names is None:
         return found
     chosen = [names] if isinstance(names, str) else list(names)
