@@ -284,7 +284,7 @@ def serve_command(
 
     if better is not None and queries is None:
         raise ConfigError("serve: --better needs --queries. Give both, or type better answers on the page.")
-    secret = security.choose_token(None if token == "none" else token, token == "none", host)
+    secret = security.choose_token(token, host)
     with security.listen(host, port) as open_socket:
         moved = options.open_moved_index(path, settings, recipe)
         other = None if beside is None else options.open_moved_index(beside)
@@ -337,7 +337,7 @@ def mcp_command(
         note(f"serving {told} on standard input and output")
         agents.serve_stdio(served)
         return
-    secret = security.choose_token(None if token == "none" else token, token == "none", host)
+    secret = security.choose_token(token, host)
     with security.listen(host, port) as open_socket:
         rules = security.Rules.of(host, open_socket, secret)
         note(f"serving {told}. Clients send the token as Authorization: Bearer TOKEN. Ctrl-C ends the server")

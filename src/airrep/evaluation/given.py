@@ -49,9 +49,9 @@ def named_indexes(
     return [(name, index) for name, (_, index) in zip(chosen, found, strict=True)]
 
 
-def named_evaluations(runs: EvaluationsLike, where: str) -> list[tuple[str, Evaluation]]:
+def named_evaluations(runs: EvaluationsLike) -> list[tuple[str, Evaluation]]:
     """Return evaluations with names for errors: the names in pairs, paths, or numbers; errors as for indexes."""
-    found = _named(runs, Evaluation, Evaluation.read, where, "evaluation")
+    found = _named(runs, Evaluation, Evaluation.read, "compare", "evaluation")
     return [(name or f"evaluation {number}", run) for number, (name, run) in enumerate(found, 1)]
 
 

@@ -279,7 +279,7 @@ def _before(rest: dict[str, Any], trainer: Trainer) -> list[Message]:
             found += system_message(rest.pop(name), name)
     history = rest.get("history")
     if is_chat(history) or (isinstance(history, str) and not history.strip()):
-        found += of_exchanges(rest.pop("history"), "history")
+        found += of_exchanges(rest.pop("history"))
     return found
 
 
