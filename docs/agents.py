@@ -58,7 +58,7 @@ async def transcript(index: Path) -> list[str]:
         first = why["hits"][0]["id"]
         await call("It does. What does this example say?", "read_example", id=first)
         await call(
-            "**What should I drop?** The next call asks what would change without the zucchini example.",
+            f"**What should I drop?** What would change without the example about zucchini, `{first}`?",
             "what_if_i_drop",
             **ASKED,
             ids=[first],

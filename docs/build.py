@@ -70,7 +70,8 @@ def python_reference() -> str:
         module = import_module(f"airrep.{space}")
         homes |= {f"{space}.{name}": f"{getattr(module, name).__module__}.{name}" for name in module.__all__}
     parts = [f"## airrep.{name}\n\n::: {place}\n" for name, place in homes.items()]
-    head = "# Python reference\n\nThe docstrings of all public names; [examples](python.md) of each.\n\n"
+    head = "# Python reference\n\nThis page shows the docstrings of all public names. "
+    head += "Examples are on the page [airrep in Python](python.md).\n\n"
     return head + "\n".join(parts)
 
 

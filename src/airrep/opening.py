@@ -40,17 +40,17 @@ def open(path: str | Path) -> Any:  # noqa: A001
     from airrep.evaluation.comparison import Comparison
     from airrep.evaluation.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
-    from airrep.index.index import open_index
+    from airrep.index.index import Index
     from airrep.labels.plan import open_plan
     from airrep.runtime.artifacts import read_manifest
 
     readers: dict[str, Callable[[Path], Any]] = {
-        "index": open_index,
+        "index": Index,
         "subsets": open_plan,
         "evaluation": Evaluation.read,
         "comparison": Comparison.read,
         "diagnosis": Diagnosis.read,
     }
-    whole = (folder / MANIFEST).is_file()  # without a manifest, open_index says what is wrong
+    whole = (folder / MANIFEST).is_file()  # without a manifest, Index says what is wrong
     kind = read_manifest(folder)["kind"] if whole else "index"
     return readers.get(kind, read_result)(folder if whole else Path(path))

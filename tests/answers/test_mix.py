@@ -92,6 +92,8 @@ def test_one_query_says_little_of_others(index: airrep.Index, queries: airrep.Co
     assert table.caption.startswith("Weight: share of the top 1 example for a query, mean of 1 query.")
     for source in airrep.mix(index, queries[:1], top=0.2).sources:
         assert source.high - source.low > 0.9
+    for source in airrep.mix(index, queries, top=1).sources:  # all examples count for every query: no chance
+        assert source.low == source.weight == source.high == pytest.approx(source.share)
 
 
 def test_configurations_can_be_read(index: airrep.Index, queries: airrep.Corpus, tmp_path: Path) -> None:

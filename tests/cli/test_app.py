@@ -784,20 +784,23 @@ def test_select_tells_how_to_get_preference_pairs_and_conversations(run: Run) ->
         assert run("index", "pairs.jsonl", "--out", "i", "--method", "tfidf", *flags, "--replace").status == 0
         err = run("select", "i", "queries.jsonl", "--count", "2", "--out", "s.jsonl", "--replace").err
         export = "export i --to records --data {} --only s.jsonl --out records.jsonl"
-        assert "s.jsonl: an example holds one answer of its preference pair. To train on" in err
+        assert "s.jsonl: an example holds one answer of its preference pair. To write" in err
         assert err.endswith(f": airrep {export.format('YOUR-DATA')}\n")
         assert run(*export.format("pairs.jsonl").split(), "--replace").status == 0
         assert all("rejected" in json.loads(line) for line in Path("records.jsonl").read_text().splitlines())
     Path("chats.jsonl").write_text(_chats(0, 4).replace("chat", "messages"))
     assert run("index", "chats.jsonl", "--out", "c", "--method", "tfidf", "--turns", "all").status == 0
     first = run("select", "c", "queries.jsonl", "--count", "1", "--where", "turn == 1", "--out", "f.jsonl").err
-    assert "f.jsonl: an example holds one turn of its conversation. To train on the original records:" in first
+    assert (
+        "f.jsonl: an example holds one turn of its conversation. To write your data's own records for training:"
+        in first
+    )
     write("plain.jsonl", make_corpus(6))
     assert run("index", "plain.jsonl", "--out", "p", "--method", "tfidf").status == 0
     assert "export" not in run("select", "p", "queries.jsonl", "--count", "2", "--out", "plain-picks.jsonl").err
     assert run("append", "p", "pairs.jsonl").status == 0
     assert (
-        "preference pair. To train on the original records"
+        "preference pair. To write your data's own records for training"
         in run("select", "p", "queries.jsonl", "--count", "9", "--out", "n.jsonl").err
     )
 

@@ -192,17 +192,7 @@ def test_sizes_of_random_subsets_beside_removals_are_refused(run, asked, removal
 
 
 def test_evaluate_loo_tells_what_each_source_did(run):
-    judged = (
-        "evaluate",
-        "tfidf",
-        "--labels",
-        "sources",
-        *LABELS,
-        "--set",
-        "what_if=true",
-        "--set",
-        "resamples=50",
-    )
+    judged = ("evaluate", "tfidf", "--labels", "sources", *LABELS, "--set", "what_if=true", "--set", "resamples=50")
     status, out, err = run(*judged)
     assert status == 0, err
     status, told, err = run(*judged, "--json")
@@ -266,10 +256,7 @@ def test_runs_are_compared_pair_by_pair(run):
     _refused(run("compare", "in-sum", "in-mean", "--out", "compared"), "compared: holds a comparison made with another")
     assert tree(Path("compared")) == before
     assert run("evaluate", "tfidf", "--labels", "labels#1", *LABELS, "--out", "elsewhere")[0] == 0
-    _refused(
-        run("compare", "in-sum", "elsewhere"),
-        "elsewhere and in-sum cannot be compared",
-    )
+    _refused(run("compare", "in-sum", "elsewhere"), "elsewhere and in-sum cannot be compared")
     _refused(run("compare", "in-sum"), "the evaluations hold only one result")
     _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
 

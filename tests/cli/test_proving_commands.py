@@ -84,17 +84,7 @@ def test_prove_refuses_in_one_line(run: Run, flags: tuple[str, ...], told: str) 
 def test_judge_ends_in_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airrep.planning.judge.measure_machine", lambda *_: COSTS)
     monkeypatch.setattr("airrep.planning.judge.MOST_SUBSETS", 20)
-    asked = (
-        "prove",
-        "index",
-        "queries.jsonl",
-        "--lm",
-        "lm",
-        "--set",
-        "learning_rate=3e-3",
-        "--out",
-        "run",
-    )
+    asked = ("prove", "index", "queries.jsonl", "--lm", "lm", "--set", "learning_rate=3e-3", "--out", "run")
     ran = run(*asked, "--budget", "5m")
     assert ran.status == 0, ran.err
     last = ran.out.strip().splitlines()[-1]

@@ -272,11 +272,7 @@ ZERO = "every score is 0: the query shares nothing with any example"
 
 def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
     typed = ("index", "--prompt", "zzzz", "--response", "zzz qqq")
-    asked = {
-        "top": typed,
-        "group": (*typed, "--by", "source"),
-        "what-if": (*typed, "--remove", "source == 'forum'"),
-    }
+    asked = {"top": typed, "group": (*typed, "--by", "source"), "what-if": (*typed, "--remove", "source == 'forum'")}
     for command, more in asked.items():
         ran = run(command, *more)
         assert ran.status == 0, ran.err

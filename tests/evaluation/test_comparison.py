@@ -11,12 +11,7 @@ from worlds.made_evaluations import WORLDS, Truth, evaluation, over_queries, wor
 from worlds.small_world import tree
 
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.evaluation.comparison import (
-    Comparison,
-    compare_evaluations,
-    comparison_request,
-    holm,
-)
+from airrep.evaluation.comparison import Comparison, compare_evaluations, comparison_request, holm
 from airrep.evaluation.judging import compare_held_out
 from airrep.evaluation.result import Evaluation
 from airrep.evaluation.statistics.means import paired_ratio

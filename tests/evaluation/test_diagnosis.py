@@ -14,13 +14,7 @@ from worlds.small_world import HashAttributor, make_corpus
 from airrep.attributors.base import TrainedGroups
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.evaluation.diagnosis import (
-    Diagnosis,
-    diagnose,
-    diagnosis_request,
-    index_findings,
-    seconds_of_fine_tunes,
-)
+from airrep.evaluation.diagnosis import Diagnosis, diagnose, diagnosis_request, index_findings, seconds_of_fine_tunes
 from airrep.evaluation.findings import Finding, LabelStatistics, jsonable, label_findings, level_of, worst
 from airrep.index.building import build_index
 from airrep.index.index import Index

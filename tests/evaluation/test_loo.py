@@ -379,9 +379,7 @@ def test_other_subsets_and_pools_are_refused(tmp_path):
     for wrong in (
         random,
         dataclasses.replace(
-            instance,
-            subsets=Groups.from_lists({"0": range(N), "1": range(1, N)}),
-            losses=instance.losses[:, :2],
+            instance, subsets=Groups.from_lists({"0": range(N), "1": range(1, N)}), losses=instance.losses[:, :2]
         ),
         dataclasses.replace(
             instance,

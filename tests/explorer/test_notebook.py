@@ -52,6 +52,8 @@ def test_answers_are_those_of_the_index(index: airrep.Index) -> None:
     [
         ("about", {}, "about: the notebook widget"),
         ("top", {"query": {"number": 0}}, "query number 0: is not in the file"),
+        ("top", {"query": {"number": 0, "prompt": "a", "response": "b"}}, "query: is given twice"),
+        ("top", {"query": {"key": "k", "response": "b"}}, "query: is given twice"),
         ("top", {"query": {"prompt": "a", "response": "b"}, "folder": "elsewhere"}, "folder: Extra inputs"),
         ("top", {"query": {"prompt": "a" * 100_001, "response": "b"}}, "query.prompt: String should have at most"),
         ("rows", {"rows": [60]}, "60"),

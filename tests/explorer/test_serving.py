@@ -18,20 +18,20 @@ from airrep.explorer import security
 
 
 def test_tokens_are_made_by_chance_and_checked() -> None:
-    made = {security.choose_token(None, False, "127.0.0.1") for _ in range(10)}
+    made = {security.choose_token(None, "127.0.0.1") for _ in range(10)}
     assert len(made) == 10
     assert all(token is not None and len(token) >= 32 for token in made)
-    assert security.choose_token("x" * 16, False, "0.0.0.0") == "x" * 16
-    assert security.choose_token(None, True, "::1") is None
+    assert security.choose_token("x" * 16, "0.0.0.0") == "x" * 16
+    assert security.choose_token("none", "::1") is None
     for bad in ("short", "x" * 15, "ü" * 20, "with spaces and more", "\x1b" * 20):
         with pytest.raises(airrep.errors.ConfigError, match="--set token: "):
-            security.choose_token(bad, False, "127.0.0.1")
+            security.choose_token(bad, "127.0.0.1")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "box"])
 def test_nobody_is_let_in_from_elsewhere_without_a_token(host: str) -> None:
     with pytest.raises(airrep.errors.ConfigError, match="--set token=none: "):
-        security.choose_token(None, True, host)
+        security.choose_token("none", host)
 
 
 def test_a_port_in_use_is_one_line(index: airrep.Index) -> None:

@@ -138,6 +138,8 @@ def test_budgets_end_before_they_are_exceeded(index: airrep.Index) -> None:
     assert len(airrep.select(index, queries, 2, tokens=10**6)) == 2
     with pytest.raises(ConfigError, match="the first example has 5 tokens, the budget is 4"):
         airrep.select(index, queries, tokens=4, tokenizer="words")
+    with pytest.raises(ConfigError, match="tokenizer works only with tokens"):
+        airrep.select(index, queries, 2, tokenizer="words")
 
 
 def test_what_was_asked_for_stands_beside_the_reason(index: airrep.Index, tmp_path: Path) -> None:

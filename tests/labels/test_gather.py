@@ -80,11 +80,7 @@ def test_labels_that_do_not_tell_their_template_differ_from_those_that_do(folder
 
 def test_another_template_of_one_lm_is_named(monkeypatch):
     def state(path):
-        return path, {
-            "lm": {"fingerprint": path.name, "template": path.name},
-            "precision": "float32",
-            "fine_tune": {},
-        }
+        return path, {"lm": {"fingerprint": path.name, "template": path.name}, "precision": "float32", "fine_tune": {}}
 
     monkeypatch.setattr("airrep.labels.gather._state_of", state)
     assert mixture(["plain", "chat#1"]).endswith("made with template chat, but plain was made with template plain")

@@ -149,10 +149,7 @@ def test_lms_of_one_short_name_are_two(tmp_path: Path, plan: SubsetPlan, monkeyp
 
 
 BAD = [
-    (
-        [{"subset": "2-0", "query": 0, "loss": 1}],
-        'there is no subset "2-0". Write INSTANCE-SUBSET',
-    ),
+    ([{"subset": "2-0", "query": 0, "loss": 1}], 'there is no subset "2-0". Write INSTANCE-SUBSET'),
     ([{"subset": "0-05", "query": 0, "loss": 1}], "there is no subset"),
     ([{"subset": "0-٣", "query": 0, "loss": 1}], "there is no subset"),
     ([{"subset": 0, "query": 0, "loss": 1}], "there is no subset 0."),

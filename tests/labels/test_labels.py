@@ -209,10 +209,7 @@ def test_instances_without_a_text_in_common_are_disjoint() -> None:
     check_disjoint([], seen)
 
 
-@pytest.mark.parametrize(
-    ("train", "queries"),
-    [("a", "d"), ("b", "d"), ("c", "a"), ("c", "b")],
-)
+@pytest.mark.parametrize(("train", "queries"), [("a", "d"), ("b", "d"), ("c", "a"), ("c", "b")])
 def test_a_held_out_text_that_was_seen_in_any_part_is_refused(train: str, queries: str) -> None:
     seen = [make_instance(make_corpus(5, "a"), make_corpus(2, "b"))]
     with pytest.raises(DataError, match="held-out labels .*, instance held: example '.*' is also in"):

@@ -15,7 +15,7 @@ from worlds.tiny_lms import CHAT, load, tiny_lm, tiny_network, tiny_tokenizer
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
 from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.network import order_of
+from airrep.lm.network import losses_of, order_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
 
@@ -67,6 +67,22 @@ def step_loss(
         return -logsigmoid(BETA * (gains - lost)).mean()
     p, r = (torch.stack([torch.exp(-one.mean()) for one in each]) for each in (chosen, rejected))
     return likely - BETA * logsigmoid(torch.log(p / (1 - p)) - torch.log(r / (1 - r))).mean()
+
+
+def test_losses_of_tokens_and_their_gradient_need_no_memory_beside_the_logits() -> None:
+    """Equal to torch's, in several pieces: the widest row is a piece of its own."""
+    drawn = np.random.default_rng(0)
+    logits = torch.from_numpy(30 * drawn.standard_normal((5, 400_000)))
+    logits[1, :300_000], logits[2, 7] = -torch.inf, 1e4  # tokens that are ruled out, or sure
+    targets, factors = torch.tensor([0, 399_999, 7, 8, 9]), torch.from_numpy(drawn.standard_normal(5))
+    wanted, taken = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    expected, found = cross_entropy(wanted, targets, reduction="none"), losses_of(taken, targets)
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
+    (gradient,) = torch.autograd.grad(found, taken, factors)
+    torch.testing.assert_close(gradient, *torch.autograd.grad(expected, wanted, factors), rtol=1e-12, atol=1e-14)
+    assert gradient.data_ptr() == taken.data_ptr()
+    assert losses_of(logits[:0], targets[:0]).shape == (0,)
+    assert torch.isnan(losses_of(torch.tensor([[torch.nan, 1.0]]), torch.tensor([1]))).all()
 
 
 @pytest.mark.parametrize("loss", TAUGHT)

@@ -88,11 +88,7 @@ def gptq(weight: np.ndarray, draw: np.random.Generator, bits: int = 4, less: int
 
 def awq(weight: np.ndarray, _: np.random.Generator) -> Made:
     codes, zeros, scales, numbers = grouped(weight, np.arange(weight.shape[1]) // GROUP, 4)
-    return {
-        "qweight": words(codes, 4, AWQ),
-        "qzeros": words(zeros, 4, AWQ),
-        "scales": torch.tensor(scales),
-    }, numbers
+    return {"qweight": words(codes, 4, AWQ), "qzeros": words(zeros, 4, AWQ), "scales": torch.tensor(scales)}, numbers
 
 
 FORMS: dict[str, tuple[Callable[..., Made], dict[str, Any]]] = {
@@ -201,11 +197,7 @@ def test_memory_counts_its_bytes_before_weights_are_read(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("form", "change", "told"),
     [
-        (
-            "gptq, 4 bits",
-            {"bits": 3},
-            r"its weights are quantised \(gptq bits=3\) in a format that airrep cannot read",
-        ),
+        ("gptq, 4 bits", {"bits": 3}, r"its weights are quantised \(gptq bits=3\) in a format that airrep cannot read"),
         ("awq", {"version": "gemv"}, r"its weights are quantised \(awq bits=4 version=gemv\) in a format that"),
     ],
 )

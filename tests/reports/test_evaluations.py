@@ -38,12 +38,7 @@ def test_all_tables_and_figures_of_the_runs_are_on_the_page(page: Page) -> None:
         "classify": ["classify-values", "classify-bars", "classify-more-1", "classify-parts-1"],
         "runs": ["runs-table"],
     }
-    assert [one.name for one in page.figures] == [
-        "lds-bars",
-        "lds-cost",
-        "lds-curve-1",
-        "classify-bars",
-    ]
+    assert [one.name for one in page.figures] == ["lds-bars", "lds-cost", "lds-curve-1", "classify-bars"]
 
 
 def test_names_labels_and_commands_are_escaped_and_nothing_is_loaded(page: Page) -> None:
@@ -120,10 +115,7 @@ def test_replacing_removes_the_figures_that_the_old_captions_name_and_nothing_el
     with (figures / "captions.txt").open("a") as stream:
         stream.write("\nFigure 9 (../away): Outside.\nFigure 8 (mine): Within a caption.\n")
     write_evaluation_report([accuracy()], out, figures=figures, replace=True)
-    kept, new = (
-        {"mine.svg", "lds-other.svg", "lds-bars.pdf"},
-        {"captions.txt", "classify-bars.svg"},
-    )
+    kept, new = ({"mine.svg", "lds-other.svg", "lds-bars.pdf"}, {"captions.txt", "classify-bars.svg"})
     assert {path.name for path in figures.iterdir()} == kept | new
     assert (tmp_path / "away.svg").exists()
 

@@ -426,11 +426,7 @@ def test_group_ranking_keeps_the_order_of_ties() -> None:
 
 def test_recurring_examples_are_ordered_by_queries_then_strength() -> None:
     numbers = {"q1": 1, "q2": 2, "q3": 3}
-    hits = {
-        "q1": [(9.0, 5), (1.0, 6), (0.5, 7)],
-        "q2": [(8.0, 6), (7.0, 7)],
-        "q3": [(6.0, 6), (7.0, 7), (1.0, 8)],
-    }
+    hits = {"q1": [(9.0, 5), (1.0, 6), (0.5, 7)], "q2": [(8.0, 6), (7.0, 7)], "q3": [(6.0, 6), (7.0, 7), (1.0, 8)]}
     for order, expected in (("most helpful first", [6, 7]), ("most harmful first", [7, 6])):
         run = read_runs([top(hits, order=order)])[0]
         assert isinstance(run, TopResult)
@@ -462,12 +458,7 @@ def test_scale_holds_zero_and_places_its_scores_inside() -> None:
     assert Scale.over([2.0, 5.0]) == (0.0, 5.0)
     assert Scale.over([]) == (0.0, 0.0)
     assert Scale.over([]).place(0.0) == 0.0
-    assert [Scale.over([-2.0, 6.0]).place(score) for score in (-2.0, 0.0, 6.0, 99.0)] == [
-        0.0,
-        25.0,
-        100.0,
-        100.0,
-    ]
+    assert [Scale.over([-2.0, 6.0]).place(score) for score in (-2.0, 0.0, 6.0, 99.0)] == [0.0, 25.0, 100.0, 100.0]
 
 
 def test_cut_loses_nothing_below_the_limit() -> None:

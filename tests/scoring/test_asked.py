@@ -217,11 +217,12 @@ def test_weights_of_each_query_are_applied_last() -> None:
     weights = np.random.default_rng(5).random((Q, len(SPANS)))
     pools = {"first": Pooling("attention"), "words": Pooling("signed-attention")}
     plain = asked(pools=pools)
-    found = group_scores(plain.weighed(weights), GROUPS)
+    weighed = SumAsked(plain.parts, weights, plain.pooling)
+    found = group_scores(weighed, GROUPS)
     apart = [part.groups(GROUPS) for part in plain.parts.values()]
     wanted = np.sum([weights[:, [place]] * part for place, part in enumerate(apart)], axis=0)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    told = by_channel(plain.weighed(weights), GROUPS, CHANNELS, "sum")
+    told = by_channel(weighed, GROUPS, CHANNELS, "sum")
     np.testing.assert_allclose(np.sum(list(told.values()), axis=0), found, rtol=1e-6)
 
 

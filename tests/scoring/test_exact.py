@@ -130,25 +130,6 @@ def test_score_blocks(kind: str, block_rows: int) -> None:
     np.testing.assert_array_equal(found, pooling.influence_scores(queries, train))
 
 
-@pytest.mark.parametrize("least", [False, True])
-@pytest.mark.parametrize("codes", [False, True])
-@pytest.mark.parametrize("cuts", [(), (1, 2, 50, 51), tuple(range(9, 200, 9))])
-def test_ties_go_by_row(cuts: tuple[int, ...], codes: bool, least: bool) -> None:
-    queries, train = integers(22, 6, 3, 1), integers(23, 200, 3, 1)
-    queries[4] = 0.0  # all rows tie
-    scores = pooling.influence_scores(queries, train)
-    keep = np.random.default_rng(24).random(200) < 0.4
-    none_in_front = np.arange(200) >= 190
-    for mask in (None, keep, none_in_front):
-        kept = 200 if mask is None else int(mask.sum())
-        for k in (1, 2, 10, kept):
-            rows, values = ranking.top_k(scores, min(k, kept), mask, least)
-            found = top_k(ask(queries, cut(train, cuts, codes)), min(k, kept), keep=mask, least=least)
-            assert (found.rows.dtype, found.scores.dtype) == (np.int64, np.float32)
-            np.testing.assert_array_equal(found.rows, rows)
-            np.testing.assert_array_equal(found.scores, values)
-
-
 @pytest.mark.parametrize("codes", [False, True])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("d", [3, 48, 129])

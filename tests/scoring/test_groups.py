@@ -77,15 +77,10 @@ def test_bad_arrays(names: tuple[str, ...], rows: list[int], offsets: list[int],
         Groups(names, np.array(rows), np.array(offsets))
 
 
-def test_the_mask_must_fit_the_labels() -> None:
-    with pytest.raises(ConfigError, match=r"keep has shape \(1,\); it must be \(2,\)"):
-        Groups.from_labels(["a", "b"], keep=np.array([True]))
-
-
 @pytest.mark.parametrize("far", [0, 10**9])
 def test_membership_tells_each_row_once(far: int) -> None:
     groups = Groups.from_lists({"a": [5, 2], "b": [2, 9 + far], "c": [0]})
-    rows, membership = groups.membership()
+    rows, membership = groups.membership
     assert rows.tolist() == [0, 2, 5, 9 + far]
     assert membership.toarray().T.tolist() == [[0, 1, 1, 0], [0, 1, 0, 1], [1, 0, 0, 0]]
 

@@ -6,28 +6,10 @@ from reference import pooling
 from worlds.oracle_worlds import cut, grouped, integers, random_members, sparse_cut
 
 from airrep.scoring.group_scores import group_scores
-from airrep.scoring.pooling import pool_scores
 from airrep.scoring.products import ask
 from airrep.sparse import SparseRows
 
 POOLS = ("sum", "mean", "attention")
-CUTS = ((), (1, 2, 3, 10, 11), tuple(range(1, 24)))
-
-
-@pytest.mark.parametrize("cuts", CUTS)
-@pytest.mark.parametrize("pool", POOLS)
-def test_integer_world(pool: str, cuts: tuple[int, ...]) -> None:
-    queries, train, members = integers(1, 7, 6), integers(2, 24, 6), random_members(3, 12, 24)
-    train[5] = train[17] = train[2]  # duplicates
-    train[9] = 0.0
-    queries[3] = 0.0
-    expected = pooling.group_scores(queries, train, members, pool)
-    for dtype in (np.float16, np.float32):
-        found = group_scores(ask(queries, cut(train, cuts, dtype=dtype)), grouped(members), pool)
-        assert (found.dtype, found.shape) == (np.float32, (7, 12))
-        np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-5)
-
-
 STEPS = [60, 80, 85, 87, 88, 89, 95, 100, 103, 104, 110, 140]
 """Distances below the greatest |score| at which float32 exponentials fade and vanish."""
 SPREADS = {
@@ -71,15 +53,3 @@ def test_sparse_features(pool: str) -> None:
     expected = pooling.group_scores(queries, train, members, pool)
     found = group_scores(ask(SparseRows.of(queries), sparse_cut(train, (7, 13, 14))), grouped(members), pool)
     np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-5)
-
-
-@pytest.mark.parametrize("pool", POOLS)
-def test_pool_scores_is_the_definition(pool: str) -> None:
-    plain = {"sum": pooling.pool_sum, "mean": pooling.pool_mean, "attention": pooling.pool_attention}[pool]
-    scores = np.array(
-        [[1.0, -2.0, 3.0, 3.0], [0.0] * 4, [1000.0, -1000.0, 999.0, 0.0], [-1e6, 1.0, 2.0, 3.0]],
-        dtype=np.float32,
-    )
-    for part in (scores, scores[:, :1], scores[:0]):
-        expected = np.array([plain(row.tolist()) for row in part])
-        np.testing.assert_allclose(pool_scores(part, pool), expected, rtol=1e-6)

@@ -303,8 +303,6 @@ QUERIES, FEATURES = np.ones((2, 3), np.float32), np.ones((4, 3), np.float16)
         (QUERIES, 0, None, ConfigError, "k is 0; expected at least 1"),
         (QUERIES, 5, None, ConfigError, "k is 5, but only 4 examples can be chosen"),
         (QUERIES, 2, np.arange(4) == 1, ConfigError, "k is 2, but only 1 example can be chosen"),
-        (QUERIES, 1, np.ones(3, bool), ConfigError, r"keep has type bool and shape \(3,\); .* shape \(4,\)"),
-        (QUERIES, 1, np.ones(4), ConfigError, "keep has type float64"),
         (np.ones((2, 4), np.float32), 1, None, DataError, r"queries: shape is 2x4; it must be \(queries, 3\)"),
         (np.ones(3, np.float32), 1, None, DataError, r"queries: shape is 3; it must be \(queries, 3\)"),
         (np.full((2, 3), np.nan, np.float32), 1, None, DataError, "not finite in float32"),

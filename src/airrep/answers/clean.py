@@ -42,7 +42,7 @@ KEEP, DROP = LISTS = "keep.jsonl", "drop.jsonl"
 
 
 class CleanSettings(Settings):
-    """Thresholds of the findings; the defaults were measured (docs/answers.md)."""
+    """Thresholds of the findings; the defaults were measured (docs/clean.md)."""
 
     neighbours: int = Field(10, ge=2)
     """Number of nearest prompts that vote on labels and that answers are compared with."""
@@ -292,7 +292,6 @@ class _Looking:
         return told if known < least else ""
 
     def look(self, kind: Kind) -> list[ExampleFinding]:
-        """Return all findings of a kind, the strongest first."""
         looks: dict[Kind, Callable[[], Iterator[_Reason]]] = {
             "label": self._wrong_labels,
             "answer": self._wrong_answers,
@@ -346,7 +345,6 @@ class _Looking:
         return places
 
     def _near(self, places: Rows) -> Neighbours:
-        """Find the nearest prompts among the examples at *places*."""
         if self._last_near is None or not np.array_equal(self._last_near[0], places):
             self._last_near = places, Neighbours.of(self._prompts.units[places], self._settings.neighbours)
         return self._last_near[1]

@@ -178,7 +178,7 @@ def mix(
             "mix: every example teaches the answers in the queries more than the better answers. Give other queries."
         )
     shares = _shares(asked, codes, len(names), count)
-    weights = _weights(names, sizes, shares, seed)
+    weights = _weights(names, sizes, shares, seed, every=count == sizes.sum())
     provenance = changed(question.told(index.provenance(), towards=True), units=UNITS)
     return MixResult(by, weights, len(shares), count, provenance, where, without)
 
@@ -214,19 +214,24 @@ def _shares(asked: Asked, codes: np.ndarray, sources: int, count: int) -> np.nda
     return (above + left * tied / tied.sum(axis=1, keepdims=True)) / count
 
 
-def _weights(names: list[str], sizes: np.ndarray, shares: np.ndarray, seed: int) -> tuple[SourceWeight, ...]:
+def _weights(
+    names: list[str], sizes: np.ndarray, shares: np.ndarray, seed: int, *, every: bool
+) -> tuple[SourceWeight, ...]:
+    """Return the sources with their intervals; with *every*, all examples count for each query."""
     weights, q = shares.mean(axis=0), len(shares)
     counts = stream(seed, "mix").multinomial(q, np.full(q, 1 / q), size=RESAMPLES)
     apart = (counts @ shares / q - weights) * np.sqrt(q / max(1, q - 1))  # resampling gives (q - 1) / q of the variance
     low, high = (weights + np.quantile(apart, [0.025, 0.975], axis=0)).clip(0.0, 1.0)
     # If all queries agree, no resample varies: take the exact interval of a share.
     known = LEAST ** (1 / q) * np.isclose(shares, shares[0], rtol=0, atol=ALIKE).all(axis=0)
+    if every:  # whatever the query: no chance is left
+        known = np.ones(len(names))
     low = np.where(known > 0, known * weights, low)
     high = np.where(known > 0, known * weights + 1 - known, high)
     order = np.argsort(-weights, kind="stable").tolist()
     columns = (column.tolist() for column in (sizes, sizes / sizes.sum(), weights, low, high))
-    every = [SourceWeight(*values) for values in zip(names, *columns, strict=True)]
-    return tuple(every[one] for one in order)
+    found = [SourceWeight(*values) for values in zip(names, *columns, strict=True)]
+    return tuple(found[one] for one in order)
 
 
 def drawn_counts(result: MixResult) -> dict[str, int]:

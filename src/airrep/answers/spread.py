@@ -97,7 +97,6 @@ class Leaders:
                     self._first(place)
 
     def _first(self, place: int) -> tuple[Rows, np.ndarray, np.ndarray]:
-        """Keep only the first rows of a ranking, and return them."""
         rows, values, more = (np.concatenate(parts) for parts in zip(*self._kept[place], strict=True))
         first = np.argsort(-values, kind="stable")[: self.k]
         found = rows[first], values[first], more[first]

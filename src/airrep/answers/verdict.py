@@ -69,7 +69,7 @@ def top(
         [1, 2]
     """
     index = as_index(index)
-    question, keep = index.question(given_or_typed(queries, prompt, response, "queries"), better), index.mask(where)
+    question, keep = index.question(given_or_typed(queries, prompt, response), better), index.mask(where)
     if where is not None and not keep.any():
         raise index.unmatched(where)
     k = at_most("top: k", k, int(keep.sum()))
@@ -92,7 +92,6 @@ def top(
 
 
 def _part(question: Question, asked: Asked, places: slice) -> tuple[Question, Asked]:
-    """Take some queries of a question, with their better answers."""
     better, count = question.better, len(question.queries)
     chosen = np.arange(count)[places]
     part = Question(question.queries[places], None if better is None else better[places])

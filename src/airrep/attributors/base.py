@@ -299,8 +299,7 @@ class Attributor(ABC):
 def checked_rows(method: str, features: Any, rows: int, call: str = "encode_train") -> Features:
     """Check features that a method returned for *rows* examples; SciPy matrices become :class:`SparseRows`.
 
-    Raises:
-        ConfigError: they are not numbers of shape ``(rows, d)``.
+    ConfigError: they are not numbers of shape ``(rows, d)``.
     """
     found: Any = taken(features)
     if not isinstance(found, np.ndarray | SparseRows) or len(found.shape) != 2 or found.dtype.kind not in "fiub":

@@ -25,7 +25,6 @@ from airrep.sparse import SparseRows
 TOLERANCE = 1e-3
 """Largest change of a feature in another batch, relative to the largest feature; covers the rounding of bfloat16."""
 
-
 AGREEMENT = 0.9999
 """Least correlation of a query's scores by two builds that must agree, such as with the corpus in another order."""
 

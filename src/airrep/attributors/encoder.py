@@ -30,17 +30,14 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
     name = "gte"
     reads_spans = True
     pool: ClassVar[Pool] = "sum"
-    _shared: "EmbeddingAttributor | None" = None
-
-    def share_encoder(self, other: "EmbeddingAttributor") -> None:
-        """Use the encoder of another attributor with the same settings, so that it is loaded once."""
-        self._shared = other
+    shared: "EmbeddingAttributor | None" = None
+    """Another attributor with the same encoder, which is so loaded once."""
 
     @cached_property
     def encoder(self) -> Encoder:
         """The sentence encoder, loaded when it is first needed."""
-        if self._shared is not None:
-            return self._shared.encoder
+        if self.shared is not None:
+            return self.shared.encoder
         how = self._settings.model_dump(exclude={"encoder", "view"})
         return load_encoder(self._settings.encoder, **how)
 
@@ -117,21 +114,17 @@ class AirRepAttributor(EmbeddingAttributor):
 
     @property
     def caution(self) -> str:
-        if self.encoder.trained_for_attribution:
-            return " ".join(filter(None, (self.encoder.caution, self._other_view)))
-        return (
-            f"The encoder '{self.encoder.name}' is a general sentence encoder, not yet trained for attribution. Its "
-            "scores show which texts are alike in words and meaning. Often, but not always, such texts influenced the "
-            "model."
-        )
-
-    @property
-    def _other_view(self) -> str:
-        """A warning if the encoder was trained on another view than the one that is read now."""
+        if not self.encoder.trained_for_attribution:
+            return (
+                f"The encoder '{self.encoder.name}' is a general sentence encoder, not yet trained for attribution. "
+                "Its scores show which texts are alike in words and meaning. Often, but not always, such texts "
+                "influenced the model."
+            )
         learnt = ((self.encoder.card.training or {}).get("settings") or {}).get("view", "whole")
         if learnt == self._settings.view:
-            return ""
-        return (
+            return self.encoder.caution
+        other_view = (
             f"The encoder was trained with view={learnt}, but reads view={self._settings.view} here. Set "
             f"view={learnt}: with --set, or in the settings of this method in a recipe (list of methods)."
         )
+        return " ".join(filter(None, (self.encoder.caution, other_view)))

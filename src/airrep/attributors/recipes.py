@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -10,10 +10,17 @@ from typing import Any, ClassVar, TypeAlias
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from airrep.attributors.installed import installed_method, installed_methods
-from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, refuse_dropped, tokens_of, whole_folder
+from airrep.attributors.settings import (
+    METHOD_SETTINGS,
+    TOKENIZERS,
+    refuse_dropped,
+    tokens_of,
+    whole_encoder,
+    whole_model,
+)
 from airrep.encoder.folders import BUNDLED
 from airrep.errors import ConfigError, near
-from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name
+from airrep.lm.folders.forms import ADAPTER_CONFIG
 from airrep.lm.settings import LmReading
 from airrep.runtime.artifacts import fetched
 from airrep.runtime.settings import Settings, read_yaml
@@ -206,7 +213,12 @@ class ChannelsSettings(LmReading):
                 "such as ekfac. Use --recipe lm-whole, or remove 'candidates'."
             )
         if unknown := next((name for name in others if name not in cls.model_fields), None):
-            raise ConfigError(_no_setting(unknown, {*cls.model_fields}, channels))
+            of_channels = (one for channel in channels for one in (channel.known.model_fields if channel.known else ()))
+            known = sorted({*cls.model_fields, *of_channels})
+            raise ConfigError(
+                f"recipe (list of methods): no method has the setting '{unknown}'; expected one of {', '.join(known)}. "
+                f"{near(unknown, known, 'Correct the name.')}"
+            )
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
@@ -220,15 +232,8 @@ class ChannelsSettings(LmReading):
             )
         return {**{name: one for name, one in values.items() if name not in own}, **others, "channels": channels}
 
-    @field_validator("tokenizer", "lm", "warmed")
-    @classmethod
-    def _whole_path(cls, name: str | None) -> str | None:
-        return name if name is None or name in TOKENIZERS else settled_name(name)
-
-    @field_validator("encoder")
-    @classmethod
-    def _whole_folder(cls, name: str | None) -> str | None:
-        return name if name is None or name in BUNDLED else whole_folder(name)
+    _whole_paths = field_validator("tokenizer", "lm", "warmed")(whole_model)
+    _whole_folder = field_validator("encoder")(whole_encoder)
 
     @field_validator("channels")
     @classmethod
@@ -251,16 +256,6 @@ class ChannelsSettings(LmReading):
                 "--lm MODEL"
             )
         return tuple(one.complete(slots[one.warmed], tokenizer) for one in _with_encoder(channels, known))
-
-
-def _no_setting(name: str, common: Set[str], channels: Sequence[Channel]) -> str:
-    """Return the error for a setting that neither the recipe nor a channel has."""
-    of_channels = (one for channel in channels for one in (channel.known.model_fields if channel.known else ()))
-    known = sorted({*common, *of_channels})
-    return (
-        f"recipe (list of methods): no method has the setting '{name}'; expected one of {', '.join(known)}. "
-        f"{near(name, known, 'Correct the name.')}"
-    )
 
 
 def _unfilled(channels: Sequence[Channel], slots: Mapping[bool, Collection[str]]) -> Channel | None:

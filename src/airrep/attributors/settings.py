@@ -25,10 +25,17 @@ TOKENIZERS = ("words", "subwords")
 """Tokenizers that need no model."""
 
 
-def whole_folder(name: str) -> str:
-    """Return a folder's whole path, so that an index works from any directory; a Hub place with its commit; other names
-    as they are."""
-    return str(Path(name).resolve()) if Path(name).is_dir() else pinned(name)
+def whole_encoder(name: str | None) -> str | None:
+    """Return a folder's whole path, so that an index works from any directory; a Hub place with its commit; names of
+    encoders that come with airrep, and others, as they are."""
+    return (
+        name if name is None or name in BUNDLED else str(Path(name).resolve()) if Path(name).is_dir() else pinned(name)
+    )
+
+
+def whole_model(name: str | None) -> str | None:
+    """Do the same for a model, or the name of a tokenizer that needs none."""
+    return name if name is None or name in TOKENIZERS else settled_name(name)
 
 
 def _whole(path: str | None) -> str | None:
@@ -53,10 +60,7 @@ class EncoderSettings(Settings):
     encoder: str = DEFAULT
     """The sentence encoder: 'static' (word vectors), 'default' or 'untrained' (transformers), a folder or Hub id."""
 
-    @field_validator("encoder")
-    @classmethod
-    def _whole_path(cls, encoder: str) -> str:
-        return encoder if encoder in BUNDLED else whole_folder(encoder)
+    _whole_path = field_validator("encoder")(whole_encoder)
 
     view: View = "whole"
     """The part of an example that is read: whole, response or prompt. The template leaves the other part empty."""
@@ -208,10 +212,7 @@ class NgramSettings(LmReading):
             )
         return tuple(found)
 
-    @field_validator("tokenizer", "lm")
-    @classmethod
-    def _whole_path(cls, name: str | None) -> str | None:
-        return name if name is None or name in TOKENIZERS else settled_name(name)
+    _whole_paths = field_validator("tokenizer", "lm")(whole_model)
 
 
 class RdsSettings(LmSettings):
@@ -434,7 +435,6 @@ METHOD_SETTINGS: dict[str, type[Settings]] = {
     "precomputed": PrecomputedSettings,
 }
 """Settings of each method that can be a channel."""
-
 
 DROPPED_METHODS = {
     "readout": "Other methods predict better: use --method rds, or --recipe lm.",

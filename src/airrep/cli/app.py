@@ -61,8 +61,7 @@ def report_command(
         ),
     ] = None,
     join: Annotated[
-        bool,
-        Setting("Show evaluations with the same --tag in one table, if they used the same queries and losses."),
+        bool, Setting("Show evaluations with the same --tag in one table, if they used the same queries and losses.")
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:
@@ -75,13 +74,7 @@ def report_command(
         from airrep.reports.evaluations import write_evaluation_report
 
         write_evaluation_report(
-            folders,
-            out,
-            figures=figures,
-            curves=curve or (),
-            join=join,
-            title=title,
-            replace=replace,
+            folders, out, figures=figures, curves=curve or (), join=join, title=title, replace=replace
         )
         note(f"{out}: written; open it in a browser" + (f"; figures in {figures}" if figures is not None else ""))
         return
@@ -166,9 +159,9 @@ def _show_artifact(path: Path, *, verify: bool, as_json: bool) -> None:
 def _show_example(path: Path, name: str, k: int, *, as_json: bool, wide: bool) -> None:
     from airrep.answers.texts import find_row
     from airrep.cli.show.hits import example_to_dict, print_example
-    from airrep.index.index import open_index
+    from airrep.index.index import Index
 
-    index = open_index(path)
+    index = Index(path)
     row = find_row(index, name)
     if as_json:
         print_json(example_to_dict(index, row, k))

@@ -5,9 +5,8 @@ from pathlib import Path
 from airrep.answers.verdict import top
 from airrep.cli.show.console import Meter, say
 from airrep.cli.show.results import print_groups, print_top
-from airrep.corpus.corpus import Corpus, Example, read_corpus
+from airrep.corpus.corpus import Example, read_corpus
 from airrep.index.building import build_index
-from airrep.index.index import Index
 from airrep.index.results.result import Result
 from airrep.index.selection import select
 from airrep.reports.results import write_report
@@ -37,11 +36,6 @@ def run_demo(out: Path, *, replace: bool = False) -> None:
     say(f"\n4. Pick the {PICKED} training examples that suit all {len(queries)} queries best")
     select(index, queries, PICKED).save(out / "selected.jsonl", replace=True)
     say(f"\n5. Write the report for all {len(queries)} queries")
-    page = _write_report(index, queries, out, replace)
-    say(_ending(out, page))
-
-
-def _write_report(index: Index, queries: Corpus, out: Path, replace: bool) -> Path:
     results: dict[str, Result] = {
         "top": index.top(queries, k=5),
         "least": index.top(queries, k=5, least=True),
@@ -49,11 +43,8 @@ def _write_report(index: Index, queries: Corpus, out: Path, replace: bool) -> Pa
     }
     for name, result in results.items():
         result.save(out / name, replace=replace or (out / name).exists())
-    return write_report(list(results.values()), out / "report.html", title="airrep demo", replace=True)
-
-
-def _ending(out: Path, page: Path) -> str:
-    return f"""
+    page = write_report(list(results.values()), out / "report.html", title="airrep demo", replace=True)
+    say(f"""
 Made here:
   {page}   open it in a browser
   {out / "selected.jsonl"}   the picks, each with its reason
@@ -63,7 +54,7 @@ Next:
   airrep top {out / "index"} --prompt "{ASKED}" --response "{ANSWER}" -k 3
   airrep serve {out / "index"} --queries {DATA / "queries.jsonl"}   a page (extra: explorer)
   airrep what-if {out / "index"} {DATA / "queries.jsonl"} --remove 'source == "gsm8k"'
-  airrep index YOUR.jsonl --out runs/index"""
+  airrep index YOUR.jsonl --out runs/index""")
 
 
 def run_learning_demo(out: Path) -> None:
@@ -108,8 +99,7 @@ def run_learning_demo(out: Path) -> None:
         tell=say,
         on_task=TaskMeter(),
     )
-    made = adaptation.run(plan)
-    print_adapted(made)
+    print_adapted(adaptation.run(plan))
     say(
         f"\nThat was the whole loop: sample, label, learn, judge; all of it is in {out}. With more time an encoder is\n"
         "trained too. For your own data and language model:\n"

@@ -85,10 +85,7 @@ class EvaluationOptions:
             return made
 
         OutputOptions(self.as_json, self.run, self.replace or lacking).find_or_make(
-            lambda _: found,
-            make_tagged,
-            print_made,
-            ", with the names and tags shown; --replace makes it again",
+            lambda _: found, make_tagged, print_made, ", with the names and tags shown; --replace makes it again"
         )
 
     def _found(self, request: Mapping[str, Any]) -> "Evaluation | None":
@@ -145,10 +142,7 @@ def parse_tags(texts: Sequence[str] | None) -> dict[str, str]:
     return tags
 
 
-DataOption = Annotated[
-    list[str] | None,
-    f"{options.SAMPLED_HELP} {options.DATA_HELP}",
-]
+DataOption = Annotated[list[str] | None, f"{options.SAMPLED_HELP} {options.DATA_HELP}"]
 LabelsOption = Annotated[
     list[str] | None,
     f"Measured losses to compare the scores with; may be repeated. {options.CHOICE_HELP} Or a folder of the Hub "
@@ -196,10 +190,7 @@ class ByLabels:
         "Labels (measured losses), other than those of --labels, on which airrep chooses the softmax temperature of "
         "--pool attention or signed-attention.",
     ] = None
-    why: Annotated[
-        bool,
-        "Explain a low LDS (rank correlation with measured losses).",
-    ] = False
+    why: Annotated[bool, "Explain a low LDS (rank correlation with measured losses)."] = False
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000
     what_if: Annotated[
         bool,
@@ -279,7 +270,7 @@ def evaluate_command(
     partial: Annotated[bool, PARTIAL_HELP] = False,
     settings: SettingsOption,
 ) -> None:
-    """Measure how well indexes predict fine-tunes, or how often their top examples have the query's class.
+    """Measure how well indexes predict losses after fine-tunes, or how often a query's top example has its label.
 
     With --labels, the value is the LDS: the rank correlation of predicted with measured losses, over the subsets that
     `airrep label` fine-tuned on. The index must contain all examples that the labels were made from.
@@ -327,7 +318,6 @@ def evaluate_command(
 
 
 def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
-    """Raise ConfigError for options that need other options."""
     asked = by_queries
     needs = {
         "--lm needs --queries, and --count or --remove. Add them.": asked.queries is None and asked.lm is not None,
@@ -350,7 +340,6 @@ def _check_together(by_labels: ByLabels, by_queries: ByQueries) -> None:
 
 
 def _check_given(ctx: typer.Context, by: str) -> None:
-    """Raise ConfigError for options that would have no effect."""
     known = {name for names in _EFFECTIVE.values() for name in names}
     idle = sorted(options.typed(ctx) & known - {*_EFFECTIVE[by]})
     if idle:
@@ -507,9 +496,7 @@ def _tell_why(
         return study.diagnose(instances, indexes, *pool, seconds=seconds, command=command_line(sys.argv[1:]))
 
     options.OutputOptions(judging.as_json, judging.run, judging.replace).find_or_make(
-        lambda run: study.Diagnosis.find(run, study.diagnosis_request(instances, indexes, *pool)),
-        make,
-        print_diagnosis,
+        lambda run: study.Diagnosis.find(run, study.diagnosis_request(instances, indexes, *pool)), make, print_diagnosis
     )
 
 

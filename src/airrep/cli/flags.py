@@ -82,16 +82,13 @@ class SettingsFlags:
 
 
 def _shown(default: Any) -> str:
-    """Return a default that is a number, in brackets."""
     first = default[0] if isinstance(default, tuple) else default
     return f" (default {first:,})" if type(first) is int and first > 0 else ""
 
 
 @cache
 def _fields(module: str, name: str) -> dict[str, _Field]:
-    """Return the fields of a class of settings by name."""
-    spec = find_spec(module)
-    source = cast(Any, spec).loader.get_source(module)
+    source = cast(Any, find_spec(module)).loader.get_source(module)
     body = next(node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
     return {
         node.target.id: _field(node, _docstring(after))

@@ -289,7 +289,6 @@ def append_command(
 
 
 def _join(out: Path, parts: list[str]) -> None:
-    """Join parts into the index that one build would have made."""
     from airrep.index.sharing import join_parts
 
     joined = join_parts(parts, out)
@@ -308,8 +307,8 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     if recorded:
         note(
             f"{index.path}: your data are read with the options that the index was built with: "
-            f"{options.flags_of(recorded)}. An option that you type replaces the same option of the index; one "
-            "--...-field option replaces all --...-field options"
+            f"{options.flags_of(recorded)}. An option that you type replaces the index's. If you "
+            "name one field, such as --prompt-field, none of the index's fields are used"
         )
     return reading.with_recorded(recorded)
 

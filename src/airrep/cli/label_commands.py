@@ -190,7 +190,6 @@ def _labelled(
     out: Path,
     how: Mapping[str, Any],
 ) -> "Labels":
-    """The labels, by fine-tunes here or by another trainer."""
     if model is None:
         from airrep.labels.outside import import_labels, label_by_command
 
@@ -210,7 +209,6 @@ def _print_forecast(
     trained: "tuple[LmSettings, FineTuneSettings]",
     share: tuple[int, str | None, int | None],
 ) -> None:
-    """Print what the fine-tunes will take."""
     from airrep.cli.show.results import print_forecast
     from airrep.planning.budget import forecast_labels
     from airrep.runtime.engine import Share

@@ -370,7 +370,6 @@ class ReadingOptions:
             yield from take_records(path, examples, **self._named())
 
     def _named(self) -> dict[str, Any]:
-        """Return the options as keyword arguments of the reading functions."""
         return {"config" if name == "data_config" else name: value for name, value in vars(self).items()}
 
     @contextmanager
@@ -488,11 +487,7 @@ class OutputOptions:
     as_json: JsonOption = False
     run: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="RUN",
-            help="Also write the result here; `airrep report` makes a page of it.",
-        ),
+        typer.Option("--out", metavar="RUN", help="Also write the result here; `airrep report` makes a page of it."),
     ] = None
     replace: ReplaceOption = False
 
@@ -553,7 +548,7 @@ def tell_records(index: "IndexRows", prompts: Iterable[str | None], out: Path, f
     told = [fact for fact, holds in facts.items() if holds]
     if told:
         export = f"airrep export {index.path} --to records --data YOUR-DATA --only {out / file} --out records.jsonl"
-        note(f"{out}: {'; '.join(told)}. To train on the original records: {export}")
+        note(f"{out}: {'; '.join(told)}. To write your data's own records for training: {export}")
 
 
 def typed_pool(text: str | None) -> tuple[str | None, float]:

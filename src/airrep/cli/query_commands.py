@@ -284,14 +284,13 @@ def serve_command(
 
     if better is not None and queries is None:
         raise ConfigError("serve: --better needs --queries. Give both, or type better answers on the page.")
-    secret = security.choose_token(None if token == "none" else token, token == "none", host)
+    secret = security.choose_token(token, host)
     with security.listen(host, port) as open_socket:
         moved = options.open_moved_index(path, settings, recipe)
         other = None if beside is None else options.open_moved_index(beside)
         read = reading.for_queries(moved)
         asked = None if queries is None else with_spans(read.read(queries))
-        chosen = options.better_of(better, read, asked or ())
-        explorer = Explorer(moved, asked, other, chosen)
+        explorer = Explorer(moved, asked, other, options.better_of(better, read, asked or ()))
         with Meter("encoding queries") as meter:
             explorer.prepare(meter)
         note(
@@ -304,8 +303,7 @@ def serve_command(
 @app.command("mcp")
 def mcp_command(
     paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="INDEX...", help="Index directories. Agents call each by its folder's name."),
+        list[Path], typer.Argument(metavar="INDEX...", help="Index directories. Agents call each by its folder's name.")
     ],
     host: Annotated[str, "Address to listen on, with --port. Any but the default lets other machines connect."] = LOCAL,
     port: Annotated[
@@ -339,7 +337,7 @@ def mcp_command(
         note(f"serving {told} on standard input and output")
         agents.serve_stdio(served)
         return
-    secret = security.choose_token(None if token == "none" else token, token == "none", host)
+    secret = security.choose_token(token, host)
     with security.listen(host, port) as open_socket:
         rules = security.Rules.of(host, open_socket, secret)
         note(f"serving {told}. Clients send the token as Authorization: Bearer TOKEN. Ctrl-C ends the server")

@@ -81,7 +81,6 @@ def clean_command(
 
 
 def _split(kinds: list[str] | None) -> list[str]:
-    """Kinds that are given one by one, or several with commas between."""
     return [name.strip() for kind in kinds or () for name in kind.split(",")]
 
 
@@ -128,7 +127,6 @@ FORMS = ("yaml", "llama-factory", "axolotl")
 
 
 def _places(texts: list[str] | None) -> dict[str, Path]:
-    """Where each form goes that is to be written."""
     found: dict[str, Path] = {}
     for text in texts or ():
         form, _, place = text.partition("=")

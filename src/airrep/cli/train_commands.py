@@ -61,8 +61,7 @@ class LabelOptions:
 
 
 TrainingOptions = Annotated[
-    Mapping[str, Any],
-    SettingsFlags("airrep.training.settings:TrainingSettings", ("start", "steps")),
+    Mapping[str, Any], SettingsFlags("airrep.training.settings:TrainingSettings", ("start", "steps"))
 ]
 
 
@@ -184,8 +183,7 @@ class GivenLabels:
         list[str] | None, "With --labels: labels (measured losses) for other queries, on which the result is tested."
     ] = None
     recipe: Annotated[
-        str | None,
-        "With --labels: recipe (list of methods) to learn weights for, a name or a YAML file.",
+        str | None, "With --labels: recipe (list of methods) to learn weights for, a name or a YAML file."
     ] = None
 
     def learn(self, reading: options.ReadingOptions, data: list[str], lm: str | None, out: Path) -> "Adapted":
@@ -285,7 +283,6 @@ def _adaptation(
     workers: int | None,
     tell: "Callable[[str], None]",
 ) -> "Adaptation":
-    """An adaptation within a time budget, checked."""
     need("airrep adapt", "lm", *LM)
     from airrep.cli.show.learning import StepMeter, TaskMeter
     from airrep.planning.adapt import Adaptation

@@ -411,7 +411,6 @@ def asked(query: Example) -> Example:
 
 
 def _rewritten(queries: Corpus, columns: Mapping[str, Sequence[str | None]]) -> Corpus:
-    """Return queries with other values in some columns."""
     table = queries.table
     for name, values in columns.items():
         table = table.set_column(COLUMNS.index(name), SCHEMA.field(name), pa.array(values, pa.large_string()))

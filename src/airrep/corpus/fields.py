@@ -300,7 +300,6 @@ def _json_column(values: list[Any], codes: Rows, field: Field, compared: Compari
 
 
 def _kind(value: object) -> str:
-    """Return the type of a JSON value in words."""
     if value is None:
         return "nothing"
     kinds: tuple[tuple[Any, str], ...] = (

@@ -241,7 +241,6 @@ def _path(node: ast.expr) -> list[str]:
 
 
 def _words(node: ast.expr) -> str:
-    """Describe a piece of syntax for an error message."""
     match node:
         case ast.Name(id=name):
             return f"the name {name}"

@@ -113,21 +113,19 @@ def as_examples(
     return tuple(checked)
 
 
-def given_or_typed(
-    queries: QueriesLike | None, prompt: str | None, response: str | None, where: str = "queries"
-) -> QueriesLike:
+def given_or_typed(queries: QueriesLike | None, prompt: str | None, response: str | None) -> QueriesLike:
     """Return *queries*, or the query with *prompt* and *response*. ConfigError: both, neither, or a blank response."""
     if queries is not None and (prompt is not None or response is not None):
         raise ConfigError(
-            f"{where}: cannot be combined with prompt or response. Pass {where}, or prompt and response, but not both."
+            "queries: cannot be combined with prompt or response. Pass queries, or prompt and response, but not both."
         )
     if queries is None and response is None:
-        raise ConfigError(f"{where}: nothing was given. Pass {where}, or prompt and response.")
+        raise ConfigError("queries: nothing was given. Pass queries, or prompt and response.")
     if response is None:
         return queries
     if not response.strip():
-        raise ConfigError(f"{where}: the response is blank. Pass the text that the model gave.")
-    return replace(_text(response, where), prompt=prompt or "", id="query")
+        raise ConfigError("queries: the response is blank. Pass the text that the model gave.")
+    return replace(_text(response, "queries"), prompt=prompt or "", id="query")
 
 
 def is_one(queries: QueriesLike) -> bool:
@@ -212,8 +210,7 @@ def _feature(kind: Any) -> Any:
     if kind.id == "struct":
         return {name: _feature(part) for name, part in kind.children}
     if kind.id in ("list", "array", "map"):
-        of_value = kind.children[kind.id == "map"][1]
-        return {"_type": "List", "feature": _feature(of_value)}
+        return {"_type": "List", "feature": _feature(kind.children[kind.id == "map"][1])}
     return None
 
 

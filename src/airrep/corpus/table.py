@@ -170,8 +170,7 @@ def checked_table(table: pa.Table) -> pa.Table:
             f"corpus table: has {wrong}. Its columns must be {', '.join(COLUMNS)}. Use Corpus.from_records for other "
             "data."
         )
-    columns = [_checked_column(table, column) for column in COLUMNS]
-    result = pa.Table.from_arrays(columns, schema=SCHEMA)
+    result = pa.Table.from_arrays([_checked_column(table, column) for column in COLUMNS], schema=SCHEMA)
     later, first = repeats(result["id"])
     if len(later):
         raise DataError(

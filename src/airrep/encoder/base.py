@@ -43,20 +43,16 @@ class Encoder(ABC):
 
     Attributes:
         name: the name that the encoder was loaded by.
-        template: text of an example, with ``{prompt}`` and ``{response}`` to be filled in.
-        prompt_words: most words of a prompt that are read; the rest is cut off.
         max_tokens: longest text; the rest is cut off.
         precision: type of the large matrix products.
         device: device that they run on.
         prompts: texts put before queries and before training examples.
-        packed: whether it runs packed; if not, ``sentence_transformers`` runs it.
-        trained_for_attribution: whether it was trained to rank subsets by their labels.
-        trained_pool: the pool that it was trained with; None if unknown.
-        caution: caution to readers of its scores; empty if there is none.
-        trained_group_sizes: sizes of the smallest and largest group that it was trained on; None if unknown.
+
+    The other attributes are those of its :class:`airrep.encoder.cards.Card`.
     """
 
     packed: bool
+    """True if it runs packed; if not, ``sentence_transformers`` runs it, or NumPy if it is static."""
 
     def __init__(
         self, name: str, card: Card, max_tokens: int, precision: ResolvedPrecision, device: str, prompts: Prompts
@@ -126,11 +122,7 @@ class Encoder(ABC):
 
         With *queries*, the encoder's prompt for queries is used in place of that for training examples.
         """
-
-        def texts_of(part: slice) -> Sequence[str]:
-            return [self.render(example) for example in examples[part]]
-
-        return self._encode(len(examples), texts_of, progress, queries)
+        return self._encode(len(examples), lambda part: list(map(self.render, examples[part])), progress, queries)
 
     def encode_texts(
         self, texts: Sequence[str], progress: Progress | None = None, *, queries: bool = False

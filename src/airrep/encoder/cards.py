@@ -117,7 +117,6 @@ def write_card(card: Card, folder: Path) -> None:
     write_json(folder / CARD, content)
 
 
-_QUERY = ("query",)
 _TRAIN = ("document", "passage", "corpus")
 _NAME = re.compile(r"[\w.-]+")
 
@@ -155,7 +154,7 @@ def choose_prompts(folder: Path, name: str, query: str | None, train: str | None
         )
     own = {key: text or "" for key, text in prompts.items()}
     return Prompts(
-        _choose(f"encoder {name}: query_prompt", query, own, (*_QUERY, default)),
+        _choose(f"encoder {name}: query_prompt", query, own, ("query", default)),
         _choose(f"encoder {name}: train_prompt", train, own, (*_TRAIN, default)),
     )
 

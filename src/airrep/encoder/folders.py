@@ -94,7 +94,10 @@ def read_layout(folder: Path) -> Layout:
     if modules.exists():
         layout = _library_layout(folder, modules)
     elif (folder / "config.json").exists():
-        layout = _plain_layout(folder, read_json(folder / "config.json"))
+        if read_json(folder / "config.json").get("model_type") == "airrep":
+            layout = Layout(folder, "airrep", folder)
+        else:
+            layout = Layout(folder, "sentence-transformers" if _is_packable(folder) else "library", folder)
     else:
         raise DataError(
             f"{folder}: is not a model folder: it has neither modules.json nor config.json. "
@@ -125,18 +128,14 @@ def _library_layout(folder: Path, modules: Path) -> Layout:
     dense = [path for name, path in zip(kinds, paths, strict=True) if name == "Dense"]
     heads = tuple(path if path in dense else None for path in paths[first:])
     plain = all(map(_is_linear, dense)) and all(map(_reads_sentence, paths[first:]))
-    if plain and kind == "static" and not _cuts_features(folder):
+    settings = read_optional(folder / SETTINGS)
+    if not plain or settings.get("truncate_dim") is not None:  # ``SentenceTransformer.encode`` cuts features off
+        return by_library
+    if kind == "static":
         return Layout(folder, "static", paths[0], heads, tuple(paths))
-    if plain and kind == "packed" and _is_packable(paths[0]) and _is_mean(paths[1]) and not _has_own_ways(folder):
+    if _is_packable(paths[0]) and _is_mean(paths[1]) and not settings.get("default_prompt_name"):
         return Layout(folder, "sentence-transformers", paths[0], heads, tuple(paths))
     return by_library
-
-
-def _plain_layout(folder: Path, config: dict[str, Any]) -> Layout:
-    """Return the layout of a folder without ``modules.json``: the published AirRep format, or a bare transformer."""
-    if config.get("model_type") == "airrep":
-        return Layout(folder, "airrep", folder)
-    return Layout(folder, "sentence-transformers" if _is_packable(folder) else "library", folder)
 
 
 def _is_packable(transformer: Path) -> bool:
@@ -179,15 +178,6 @@ def _reads_sentence(head: Path) -> bool:
     config = read_optional(head / "config.json")
     names = {config.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
     return names == {"sentence_embedding"}
-
-
-def _has_own_ways(folder: Path) -> bool:
-    """Return True if ``SentenceTransformer.encode`` adds a prompt to each text, or cuts features off, by default."""
-    return bool(read_optional(folder / SETTINGS).get("default_prompt_name")) or _cuts_features(folder)
-
-
-def _cuts_features(folder: Path) -> bool:
-    return read_optional(folder / SETTINGS).get("truncate_dim") is not None
 
 
 def _check_weights(folder: Path, layout: Layout) -> None:

@@ -39,7 +39,6 @@ VOCABULARY = "vocabulary"
 """Key, in the matrix's metadata, of the digest of the vocabulary that its rows belong to."""
 _WAY_OUT = "Restore it or download the model again."
 
-
 _BFLOAT16 = "BF16"
 _NAMES: Mapping[Storage, str] = {"float32": "F32", "float16": "F16", "bfloat16": _BFLOAT16}
 
@@ -329,9 +328,7 @@ def _checked(name: str, stored: StoredStatic, tokenizer: PieceTokenizer, vocabul
     """Refuse a matrix that does not fit its tokenizer or is not finite; return the digest of the vocabulary."""
     rows, largest = len(stored.matrix), max(tokenizer.vocabulary.values(), default=-1)
     if largest >= rows or stored.vocabulary not in (None, vocabulary):
-        many = (
-            f" (which has token number {largest}, but there are vectors for {rows} tokens)" if largest >= rows else ""
-        )
+        many = f" (which has token number {largest}, but there are vectors for {rows} tokens)" * (largest >= rows)
         raise DataError(
             f"encoder {name}: its word vectors do not fit its tokenizer{many}. Restore the folder, or download the "
             "model again."

@@ -115,7 +115,7 @@ def compare_evaluations(
         >>> found = airrep.classify([("tfidf", index), ("again", index)], queries)
         >>> comparison = airrep.compare_evaluations([("run", found)], to="tfidf", resamples=100)
     """
-    runs = named_evaluations(runs, "compare")
+    runs = named_evaluations(runs)
     request = comparison_request(runs, to, resamples)  # first, as it refuses runs that cannot be compared
     contestants = sorted(_contestants(runs), key=lambda one: -one.side.value)
     sides, first = tuple(one.side for one in contestants), runs[0][1]

@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from pydantic import Field
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.given import Named, TrainingPool, cost_of
+from airrep.evaluation.given import Named, TrainingPool, all_rows, cost_of
 from airrep.evaluation.result import Cost, check_names
-from airrep.index.index import Index
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.metering import OnProgress, teller
 from airrep.runtime.seeding import stream, stream_seed
@@ -103,6 +100,7 @@ class Contest:
         check_names([*(name for name, _ in indexes), *(name for name, asked in beside.items() if asked)])
         pools = TrainingPool.of(indexes, settings.by, settings.where)
         self.indexes, self.settings, fields = indexes, settings, indexes[0][1].fields
+        self.train = all_rows(indexes[0][1])
         self.queries, self.selecting = queries, queries if selecting is None else selecting
         self.task_of_each = _task_of_each(queries, settings.by, fields)
         """Task of each query."""
@@ -126,11 +124,6 @@ class Contest:
                 f"evaluate: --count is {settings.count:,}, but only {len(self._pool.order):,} training examples can be "
                 "selected (those that are also queries are left out). Lower --count."
             )
-
-    @cached_property
-    def train(self) -> Corpus:
-        """All rows of the first index, deleted ones too."""
-        return Corpus(pa.concat_tables([shard.examples.table for shard in self.indexes[0][1].shards]))
 
     @property
     def subject(self) -> dict[str, Any]:
@@ -159,18 +152,14 @@ class Contest:
         for (name, index), pool in zip(self.indexes, self._pools, strict=True):
             picks: list[Pick] = []
             for number, task in enumerate(self.rows, 1):
-                picked = self._picked(index, pool, task)
+                asked = index.ask(self.selecting.take(self._selecting_rows[task]))
+                best = min_rank(asked, self.settings.count, pool.keep).rows
+                picked = np.sort(pool.rows_in(self._pool, best))  # as rows of the first index
                 picks += [(task, repetition, picked) for repetition in range(self.settings.seeds)]
                 tell(len(found) * len(self.rows) + number, total)
             made = self._competitor(name, index.method, picks, training)
             found.append(replace(made, caution=index.attributor.caution, cost=cost_of(index)))
         return [*found, *(self._competitor(name, name, picks, training) for name, picks in self._baselines())]
-
-    def _picked(self, index: Index, pool: TrainingPool, task: str) -> Rows:
-        """Return the rows, in the first index, of the examples that an index picks for a task by min-rank."""
-        asked = index.ask(self.selecting.take(self._selecting_rows[task]))
-        picked = min_rank(asked, self.settings.count, pool.keep).rows
-        return np.sort(pool.rows_in(self._pool, picked))
 
     def _baselines(self) -> Iterator[tuple[str, list[Pick]]]:
         everything, nothing = np.sort(self._pool.order), np.empty(0, np.int64)

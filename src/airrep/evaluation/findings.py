@@ -210,12 +210,10 @@ def jsonable(value: Any) -> Any:
 
 
 def _quantiles(values: np.ndarray) -> list[float]:
-    """Return the 10 %, 50 % and 90 % quantiles, without NaN."""
     return [float(value) for value in np.nanquantile(values, [0.1, 0.5, 0.9])]
 
 
 def _spread_text(values: np.ndarray) -> str:
-    """Format a median with the range of the middle 80 %."""
     low, middle, high = _quantiles(values)
     return f"{middle:.3f} ({low:.3f} to {high:.3f}) nats"
 

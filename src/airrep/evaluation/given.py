@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from airrep.arrays import Mask, Rows
+from airrep.corpus.corpus import Corpus
 from airrep.corpus.fields import field_values
 from airrep.errors import ConfigError, DataError, many, need
 from airrep.evaluation.result import Cost, Evaluation
-from airrep.index.index import Index, open_index
+from airrep.index.index import Index
 from airrep.labels.labels import LabelledInstance, distinct
 from airrep.runtime.metering import index_cost, stored_bytes_per_example
 
@@ -35,7 +37,7 @@ def named_indexes(
 
     ConfigError: something else is given, or not one name for each. ArtifactError: a path holds no index.
     """
-    found = [(name or str(one.path), one) for name, one in _named(indexes, Index, open_index, where, "index")]
+    found = [(name or str(one.path), one) for name, one in _named(indexes, Index, Index, where, "index")]
     if names is None:
         return found
     chosen = [names] if isinstance(names, str) else list(names)
@@ -47,9 +49,9 @@ def named_indexes(
     return [(name, index) for name, (_, index) in zip(chosen, found, strict=True)]
 
 
-def named_evaluations(runs: EvaluationsLike, where: str) -> list[tuple[str, Evaluation]]:
+def named_evaluations(runs: EvaluationsLike) -> list[tuple[str, Evaluation]]:
     """Return evaluations with names for errors: the names in pairs, paths, or numbers; errors as for indexes."""
-    found = _named(runs, Evaluation, Evaluation.read, where, "evaluation")
+    found = _named(runs, Evaluation, Evaluation.read, "compare", "evaluation")
     return [(name or f"evaluation {number}", run) for number, (name, run) in enumerate(found, 1)]
 
 
@@ -157,6 +159,11 @@ class TrainingPool:
         """Count the examples that may be ranked and have the texts of *hashes*, ``(q,)``."""
         known = self.hashes[self.order]  # sorted, so that a search finds both ends of the copies
         return np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
+
+
+def all_rows(index: Index) -> Corpus:
+    """Return the examples of all rows of an index, deleted ones too."""
+    return Corpus(pa.concat_tables([shard.examples.table for shard in index.shards]))
 
 
 def cost_of(index: Index) -> Cost:

@@ -129,8 +129,7 @@ def evaluate_lds(
     """
     opened, judged = named_indexes(indexes, "evaluate", names), labelled_instances(instances, "evaluate")
     tuned = labelled_instances(tune, "evaluate: tune")
-    study = lds_study(judged)
-    return study(opened, judged, pool, temperature, tune=tuned, resamples=resamples).run()
+    return lds_study(judged)(opened, judged, pool, temperature, tune=tuned, resamples=resamples).run()
 
 
 @dataclass(eq=False)
@@ -267,7 +266,6 @@ class LdsStudy:
         return {"tuned_on": tuned, **({"not_tuned": kept} if kept else {})}
 
     def _rows(self, contenders: Sequence[Contender]) -> tuple[Row, ...]:
-        """Make the rows: values, intervals and paired differences to the first row."""
         pairs, names = [(number, 0) for number in range(1, len(contenders))], [one.name for one in contenders]
         judged = [
             judge(scores, self.sign * instance.losses, pairs, resamples=self.resamples, names=names)
@@ -401,7 +399,6 @@ SPREAD_QUERIES, SPREAD_ROWS = 50, 1000
 
 
 def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:
-    """Return the pool at its best temperature."""
     asked = [finder.index.ask(Question(instance.queries)) for instance in tune]
     _, some = next(score_blocks(asked[0].chosen(slice(SPREAD_QUERIES)), block_rows=SPREAD_ROWS))
     own = [] if pooling == CHANNELS else [pooling]

@@ -373,7 +373,6 @@ class _Case:
         return made
 
     def _trial(self) -> tuple[Trial, list[str]]:
-        """Return the subsets to fine-tune on, and cautions about them."""
         mask = self.index.live.copy()
         mask[self.named] = False
         others = np.flatnonzero(mask)

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import logging
 import socket
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,8 +29,8 @@ from airrep.errors import AirRepError, ConfigError
 from airrep.explorer import questions, requests
 from airrep.explorer.answers import About, Citation, Told, Verdict
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.requests import MOST_ROWS, Cite, QueryRef, Request, Short, Text
-from airrep.explorer.security import Guard, Rules, run
+from airrep.explorer.requests import MOST_ROWS, Cite, Diversity, QueryRef, Request, Short, Text, Total
+from airrep.explorer.security import Guard, Rules, run, unexpected
 from airrep.explorer.turns import Busy, Turns
 
 EXCERPT = 240
@@ -112,12 +110,9 @@ class SelectExamples(Asking):
     """Pick the training examples that would most help a model give the wanted answers to some prompts."""
 
     wanted: Annotated[list["Wanted"], Field(min_length=1, max_length=requests.MOST_ASKED)]
-    total: Annotated[int, Field(ge=1, le=requests.DEEPEST, description="How many to pick.")] = 20
+    total: Total = 20
     where: Where = ""
-    diversity: Annotated[
-        float,
-        Field(ge=0, lt=1, description="How strongly to avoid examples that are like earlier picks; 0 is not at all."),
-    ] = 0.0
+    diversity: Diversity = 0.0
     start: Start = 0
     count: Count = 20
 
@@ -359,7 +354,6 @@ def _short(text: str) -> str:
 
 
 def _next(stop: int, more: bool) -> str:
-    """Return the hint for the next page, or "no more"."""
     return f"more: the same with start={stop}" if more else "no more"
 
 
@@ -421,16 +415,11 @@ def make_server(explorers: Mapping[str, Explorer], turns: Turns | None = None) -
 
     async def call_tool(_: Any, params: CallToolRequestParams) -> CallToolResult:
         try:
-            work = partial(answer, explorers, params.name, params.arguments or {})
-            told = await waiting.take(work)
+            told = await waiting.take(partial(answer, explorers, params.name, params.arguments or {}))
         except (AirRepError, Busy, MemoryError) as error:
-            return _refused(
-                "memory: there is too little for this question. Ask for fewer results."
-                if not str(error)
-                else str(error)
-            )
+            return _refused(str(error) or "memory: there is too little for this question. Ask for fewer results.")
         except Exception as error:
-            return _unexpected(error)
+            return _refused(unexpected(error))
         text = json.dumps(told, ensure_ascii=False, allow_nan=False)
         return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=told)
 
@@ -466,14 +455,6 @@ def answer(explorers: Mapping[str, Explorer], name: str, arguments: Mapping[str,
 
 def _refused(line: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=" ".join(line.split()))], is_error=True)
-
-
-def _unexpected(error: Exception) -> CallToolResult:
-    """Report a bug of airrep; the log has its place only, because the message could contain texts of examples."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    kind = type(error).__name__
-    logging.getLogger(__name__).error("%s in %s, line %s", kind, place.filename, place.lineno)
-    return _refused(f"{kind}: an unexpected error occurred. The terminal shows where.")
 
 
 def make_app(server: Server[Any], rules: Rules) -> ASGIApp:

@@ -235,6 +235,9 @@ class Explorer:
 
     def question(self, ref: QueryRef) -> Question:
         """Return the query of a reference, with a better answer if there is one (ConfigError: it is not valid)."""
+        texts = ref.prompt if ref.response is None else ref.response
+        if [ref.number, ref.key, texts].count(None) < 2:
+            raise ConfigError("query: is given twice. Give its number, its key, or its prompt and response.")
         if ref.number is not None:
             if self.file is None or ref.number >= len(self.file.queries):
                 raise ConfigError(f"query number {ref.number}: is not in the file of queries. Choose another.")
@@ -277,9 +280,7 @@ class Explorer:
         key = key_of(question)
         with self._noting:
             self._asked.pop(key, None)
-            self._asked[key] = question
-            while len(self._asked) > REMEMBERED:
-                self._asked.popitem(last=False)
+            _keep(self._asked, key, question, REMEMBERED)
 
     def asked(self) -> Sequence[tuple[str, Question]]:
         """Return keys and typed-in queries, the latest first."""

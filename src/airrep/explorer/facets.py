@@ -53,8 +53,7 @@ class Facet(NamedTuple):
 
     def members(self, values: Sequence[str]) -> Mask:
         """Return the mask of rows with one of the values, ``(rows,)``; unknown values have no rows."""
-        chosen = np.array([name in set(values) for name in self.names], dtype=bool)
-        return chosen[self.codes]
+        return np.array([name in set(values) for name in self.names], dtype=bool)[self.codes]
 
     def counts(self, mask: Mask) -> list[int]:
         """Return the number of rows in a mask for each value."""
@@ -103,18 +102,14 @@ class Facets:
             raise ConfigError(f"field '{name}': cannot be shown here. The fields are {known}. {near(name, self.shown)}")
         self.prepare()
         if name == CLUSTER and self._may_cluster:
-            self._cluster()
+            with self._reading:
+                if CLUSTER not in self._facets:
+                    clusters = find_clusters(self._index)
+                    self._facets[CLUSTER] = Facet(clusters.names, clusters.codes, None)
         found = self._facets[name]
         if found is None:
             raise ConfigError(f"field '{name}': has more than {MOST_VALUES} values. Choose another field.")
         return found
-
-    def _cluster(self) -> None:
-        """Compute the clusters at their first use."""
-        with self._reading:
-            if CLUSTER not in self._facets:
-                found = find_clusters(self._index)
-                self._facets[CLUSTER] = Facet(found.names, found.codes, None)
 
     def mask(self, where: str | None, choices: Choices, *, but: str | None = None) -> Mask:
         """Return the mask of rows that match a filter and all choices (except in field *but*) and are not deleted."""
@@ -171,7 +166,6 @@ class _Values:
         self._alike = True
 
     def number(self, value: Any) -> int:
-        """Return the number of a value."""
         text = NO_LABEL if value is None else str(shown_value(value))
         apart = isinstance(value, str) and text != NO_LABEL  # the text "1" differs from the number 1
         number = self.numbers.setdefault((apart, text), len(self.numbers))
@@ -216,7 +210,6 @@ def _coded(table: Any, fields: Sequence[str]) -> Iterator[tuple[str, list[Any], 
 
 
 def _column(field: Field, facet: Facet, compared: Comparisons) -> Column:
-    """Return the column for filters over the values of a facet."""
     values = facet.values or ()
     texts = [json.dumps({field.name: value}) for value in values] if field.nested else list(values)
     table = pa.table({"metadata" if field.nested else field.name: pa.array(texts, pa.large_string())})

@@ -83,11 +83,7 @@ def points(explorer: Explorer, places: Places, asked: MapRequest) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 4) % 8)
     arrays = (layout.places[rows], rows.astype("<u4"), values.astype("<f4"))
-    return (
-        len(text).to_bytes(4, "little")
-        + text
-        + b"".join(array.astype(array.dtype, copy=False).tobytes() for array in arrays)
-    )
+    return len(text).to_bytes(4, "little") + text + b"".join(array.tobytes() for array in arrays)
 
 
 def _middle(places: np.ndarray) -> dict[str, float]:

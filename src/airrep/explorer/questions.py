@@ -106,9 +106,7 @@ def count(explorer: Explorer, asked: Filters) -> dict[str, Any]:
 def list_queries(explorer: Explorer, asked: ListRequest) -> dict[str, Any]:
     """Return the queries that were typed in, and a page of the file's queries."""
     wanted = asked.text.casefold()
-    typed: list[dict[str, Any]] = [
-        {"key": key, **_listed(question)} for key, question in explorer.asked() if _holds(question, wanted)
-    ]
+    typed = [{"key": key, **_listed(question)} for key, question in explorer.asked() if _holds(question, wanted)]
     found: list[dict[str, Any]] = [
         {"number": number, **_listed(question)}
         for number, question in enumerate(explorer.of_file())
@@ -118,7 +116,7 @@ def list_queries(explorer: Explorer, asked: ListRequest) -> dict[str, Any]:
 
 
 def _holds(question: Question, wanted: str) -> bool:
-    return not wanted or any(wanted in f"{one.prompt}\n{one.response}".casefold() for one in question.all)
+    return any(wanted in f"{one.prompt}\n{one.response}".casefold() for one in question.all)
 
 
 def _listed(question: Question) -> dict[str, Any]:
@@ -145,8 +143,7 @@ def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
     last = min(page.stop, matching, DEEPEST)
     told = []
     if asked.start < last:
-        ranking = index.ranking(question, keep, DEEPEST)
-        found = ranking.part(asked.start, last, least=asked.least)
+        found = index.ranking(question, keep, DEEPEST).part(asked.start, last, least=asked.least)
         told = Answers(index, question).hits(found, asked.start)
         if asked.cite:
             told = [{**hit, **_cited(index, hit["row"])} for hit in told]
@@ -218,16 +215,13 @@ def groups(explorer: Explorer, asked: GroupRequest) -> dict[str, Any]:
         }
         for place in order
     ]
-    return {"by": asked.by, "groups": told, **_contrast(question), **_pool(result)}
+    return {"by": asked.by, "groups": told, **_read(question, result)}
 
 
-def _contrast(question: Question) -> dict[str, bool]:
-    """Return ``better``: True if scores contrast the answer with a better one."""
-    return {"better": question.better is not None}
-
-
-def _pool(result: GroupResult | WhatIfResult) -> dict[str, str]:
-    return {"pool": result.provenance.pooling, "caution": result.provenance.caution}
+def _read(question: Question, result: GroupResult | WhatIfResult) -> dict[str, Any]:
+    """Return how to read group scores; ``better`` is True if they contrast the answer with a better one."""
+    provenance = result.provenance
+    return {"better": question.better is not None, "pool": provenance.pooling, "caution": provenance.caution}
 
 
 def what_if(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
@@ -243,8 +237,7 @@ def what_if(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
         "removed": result.removed,
         "kept": result.kept,
         "channels": {name: float(part[0]) for name, part in (result.channels or {}).items()},
-        **_contrast(question),
-        **_pool(result),
+        **_read(question, result),
     }
 
 
@@ -281,14 +274,14 @@ def summary(explorer: Explorer, asked: SummaryRequest) -> dict[str, Any]:
         raise ConfigError("summary: needs several queries. Serve a file of them with --queries.")
     asked_all = explorer.file
     found = top_beside_spread(index, asked_all.queries, min(FIRST, len(index)), asked_all.better).in_common()
-    first = [{**vars(one), "example": {**_beginning(one.example), **_names(one.example)}} for one in found.first]
+    names = ("id", "label", "place")
+    first = [
+        {**vars(one), "example": {**_beginning(one.example), **{name: getattr(one.example, name) for name in names}}}
+        for one in found.first
+    ]
     shares = {"source": found.sources, "label": found.labels, "opening": found.openings}
     told = {name: [[one.name, one.examples] for one in some] for name, some in shares.items()}
     return {"queries": found.queries, "first": first, "shares": told}
-
-
-def _names(example: Example) -> dict[str, str | None]:
-    return {"id": example.id, "label": example.label, "place": example.place}
 
 
 def example(explorer: Explorer, asked: ExampleRequest) -> dict[str, Any]:
@@ -306,7 +299,6 @@ def example(explorer: Explorer, asked: ExampleRequest) -> dict[str, Any]:
 
 
 def _cited(index: ServedIndex, row: int) -> dict[str, Any]:
-    """Return the citation of an example."""
     told = vars(cite(index.example(row), row, index.fingerprint, index.made))
     return {"citation": {name: told[name] for name in Citation.model_fields}}
 
@@ -317,7 +309,11 @@ def tokens(explorer: Explorer, asked: TokensRequest) -> dict[str, Any]:
     _live_rows(index, [asked.row])
     check_tokens(index.attributor)
     found = Answers(index, question).tokens(asked.row)
-    return tokens_json(question.queries[0], index.example(asked.row), found)
+    texts = {
+        "query": _worded(question.queries[0], found.query),
+        "example": _worded(index.example(asked.row), found.example),
+    }
+    return {**texts, "scores": found.scores, "rest": found.rest}
 
 
 def _helped(explorer: Explorer, index: ServedIndex, row: int) -> dict[str, Any]:
@@ -521,9 +517,8 @@ def shown_prompt(prompt: str, length: int | None, same: Sequence[Span] = ()) -> 
 
 def _first_same(why: Why | None) -> list[Span]:
     """Return places in a training example's prompt of words shared with the query, largest contributions first."""
-    if why is None:
-        return []
-    return [span for same in why.same_words for span in same.example if span.field == "prompt"]
+    shared = () if why is None else why.same_words
+    return [span for same in shared for span in same.example if span.field == "prompt"]
 
 
 def cut(text: str, length: int | None) -> str:
@@ -545,16 +540,6 @@ def why_json(query: Example, example: Example, why: Why, length: int | None = SH
             }
             for same in why.same_words
         ],
-    }
-
-
-def tokens_json(query: Example, example: Example, tokens: WordScores) -> dict[str, Any]:
-    """Return a score split over pairs of words: both texts, the places of words, and a row for each query word."""
-    return {
-        "query": _worded(query, tokens.query),
-        "example": _worded(example, tokens.example),
-        "scores": tokens.scores,
-        "rest": tokens.rest,
     }
 
 

@@ -22,6 +22,11 @@ Text = Annotated[str, StringConstraints(max_length=TEXT)]
 Short = Annotated[str, StringConstraints(max_length=2000)]
 Row = Annotated[int, Field(ge=0)]
 Cite = Annotated[bool, Field(description="Also return how to cite each example.")]
+Total = Annotated[int, Field(ge=1, le=DEEPEST, description="How many to pick.")]
+Diversity = Annotated[
+    float,
+    Field(ge=0, lt=1, description="How strongly to avoid examples that are like earlier picks; 0 is not at all."),
+]
 Chosen = Annotated[dict[Short, Annotated[list[Short], Field(max_length=500)]], Field(max_length=20)]
 
 
@@ -148,12 +153,9 @@ class SelectRequest(Paged):
     """A selection of training examples that some query ranks highest. Without queries, the file's queries are used."""
 
     queries: Annotated[list[QueryRef], Field(max_length=MOST_ASKED)] = []
-    total: Annotated[int, Field(ge=1, le=DEEPEST, description="How many to pick.")] = 20
+    total: Total = 20
     where: Short = ""
-    diversity: Annotated[
-        float,
-        Field(ge=0, lt=1, description="How strongly to avoid examples that are like earlier picks; 0 is not at all."),
-    ] = 0.0
+    diversity: Diversity = 0.0
     drop_duplicates: bool = False
     index: Row = 0
 

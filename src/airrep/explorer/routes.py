@@ -229,7 +229,6 @@ def _meaning(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _curl(path: str, one: Mapping[str, Any]) -> str:
-    """Return a curl command with a route's example."""
     command = f'curl -H "Authorization: Bearer $TOKEN" $ADDRESS{path}'
     body = one.get("requestBody")
     if body is None:

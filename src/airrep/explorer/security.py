@@ -3,8 +3,10 @@
 import asyncio
 import hmac
 import ipaddress
+import logging
 import secrets
 import socket
+import traceback
 from dataclasses import dataclass
 from typing import Literal, Self
 from urllib.parse import urlsplit
@@ -73,8 +75,7 @@ class Rules:
         """Return True if the token is right, or none is needed; a wrong token takes the same time."""
         if self.token is None:
             return True
-        given = (token or "").encode(errors="surrogateescape")
-        return hmac.compare_digest(given, self.token.encode())
+        return hmac.compare_digest((token or "").encode(errors="surrogateescape"), self.token.encode())
 
     def allows_host(self, host: str) -> bool:
         """Return True if a Host header names this machine; a foreign site may point its name here (DNS rebinding)."""
@@ -177,15 +178,12 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def choose_token(given: str | None, without: bool, host: str) -> str | None:
-    """Return the token that requests must have, random by default; None if *without*.
+def choose_token(given: str | None, host: str) -> str | None:
+    """Return the token that requests must have, random by default; None if *given* is "none".
 
-    ConfigError: *given* and *without* contradict each other, the token is not valid, or *without* is set although
-    other machines can reach *host*.
+    ConfigError: the token is not valid, or is "none" although other machines can reach *host*.
     """
-    if without:
-        if given is not None:
-            raise ConfigError("--set token=none: cannot be combined with a token. Pass one of the two.")
+    if given == "none":
         if not is_loopback(host):
             raise ConfigError(
                 f"--set token=none: would let every machine that can reach {host} read the data. Remove it, or serve "
@@ -251,3 +249,11 @@ def run(app: ASGIApp, open_socket: socket.socket, *, lifespan: Literal["on", "of
         uvicorn.Server(config).run(sockets=[open_socket])
     except KeyboardInterrupt:  # the usual way to stop the server
         return
+
+
+def unexpected(error: Exception) -> str:
+    """Return the client's line for a bug of airrep; log only its place, as its message could contain users' texts."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    kind = type(error).__name__
+    logging.getLogger(__name__).error("%s in %s, line %s", kind, place.filename, place.lineno)
+    return f"{kind}: an unexpected error occurred. The terminal shows where."

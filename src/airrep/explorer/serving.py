@@ -1,9 +1,7 @@
 """Serves the page and the API over HTTP: routes, streamed lines, errors."""
 
 import json
-import logging
 import socket
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -22,7 +20,7 @@ from airrep.explorer.answers import About
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.points import MEDIA, MapRequest, Places, points
 from airrep.explorer.routes import BASE, LINES, ROUTES, Pages, Route
-from airrep.explorer.security import Guard, Rules, address_of, run
+from airrep.explorer.security import Guard, Rules, address_of, run, unexpected
 from airrep.explorer.turns import Busy, Left, Shared, Turns
 
 STATIC = Path(__file__).parent / "static"
@@ -47,8 +45,6 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
     """Return the application that serves an explorer under the given rules: the API and, if *page*, the page."""
     app, turns = FastAPI(title="airrep", docs_url=None, redoc_url=None, openapi_url=None), turns or Turns()
     _add_errors(app)
-    if page:
-        _add_page(app, rules)
     app.mount("/static", StaticFiles(directory=STATIC))
 
     @app.get(f"{BASE}/about", **routes.operation("about", routes.ABOUT, About))
@@ -74,13 +70,14 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
     async def reference_page(request: Request) -> Response:
         return _with_cookie(HTMLResponse(routes.page(document())), request, rules)
 
+    if page:
+
+        @app.get("/", include_in_schema=False)
+        async def index_page(request: Request) -> Response:
+            found = FileResponse(STATIC / "index.html", headers={"cache-control": "no-store"})
+            return _with_cookie(found, request, rules)
+
     return Guard(app, rules)
-
-
-def _add_page(app: FastAPI, rules: Rules) -> None:
-    @app.get("/", include_in_schema=False)
-    async def page(request: Request) -> Response:
-        return _with_cookie(FileResponse(STATIC / "index.html", headers={"cache-control": "no-store"}), request, rules)
 
 
 def _with_cookie(response: Response, request: Request, rules: Rules) -> Response:
@@ -150,7 +147,7 @@ async def _told(
             raise
         return _refusal(error)
     except Exception as error:
-        return _unexpected(error)
+        return _error(500, unexpected(error))
 
 
 FAILURES: Mapping[type[Exception], Callable[[Any], tuple[int, str]]] = {
@@ -180,14 +177,6 @@ def _add_errors(app: FastAPI) -> None:
     for kind in FAILURES:
         app.add_exception_handler(kind, refused)
     app.add_exception_handler(RequestValidationError, wrong)
-
-
-def _unexpected(error: Exception) -> Response:
-    """Return a response for a bug of airrep; the log has its place only, as the message could contain users' texts."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    kind = type(error).__name__
-    logging.getLogger(__name__).error("%s in %s, line %s", kind, place.filename, place.lineno)
-    return _error(500, f"{kind}: an unexpected error occurred. The terminal shows where.")
 
 
 def _wrong(error: RequestValidationError) -> str:

@@ -132,7 +132,6 @@ class Turns:
 
 
 def _alike(one: Shared | None, other: Shared | None) -> bool:
-    """Return True if two questions are of one kind."""
     return one is not None and other is not None and one.ahead is other.ahead and one.of is other.of
 
 

@@ -167,7 +167,9 @@ def planned(
     known = {"method": method.name, "corpus": train.fingerprint, "shard_rows": shard_rows}
     early = replaced(stage(known), shown=lambda request: {name: request.get(name) for name in known})
     finished = early.finished()
-    if finished is not None and _decided(method):
+    own = all(type(one).__module__.startswith("airrep.") for one in _parts(method))
+    # Settings and corpus decide what these methods learn, and their fingerprints all else that they read.
+    if finished is not None and own and not any(isinstance(one, PrecomputedAttributor) for one in _parts(method)):
         before = finished.get("lineage", finished)["settings"]
         if before == method.settings.model_dump(mode="json"):
             plan = recalled(method, train, shard_rows, early.path, finished["files"])
@@ -201,12 +203,6 @@ def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> M
     with measuring(device_in_use(attributor.settings)) as meter:
         fit_method(attributor, train, progress)
     return meter.spent
-
-
-def _decided(method: Attributor) -> bool:
-    """Return whether settings and corpus decide what a method learns, and its fingerprint all else that it reads."""
-    own = all(type(one).__module__.startswith("airrep.") for one in _parts(method))
-    return own and not any(isinstance(one, PrecomputedAttributor) for one in _parts(method))
 
 
 def _parts(method: Attributor) -> Sequence[Attributor]:

@@ -104,11 +104,9 @@ class Question:
         return values[:q] - values[q:]
 
     def ranked(self, asked: Asked, *, towards: bool = False) -> Asked:
-        """Return the scores, or contrasts, that examples are ranked by.
+        """Return the scores, or contrasts, that rank examples; *asked* are the prepared queries of :attr:`all`.
 
-        Args:
-            asked: the prepared queries of :attr:`all`.
-            towards: rank examples first that teach the better answers, not the queries' answers.
+        *towards* ranks examples first that teach the better answers, not the queries' answers.
         """
         if self.better is None:
             return asked
@@ -124,17 +122,9 @@ class Question:
     def reasons(
         self, reasons: Reasons, asked: Asked, place: int, hits: Sequence[Scored], *, tokens: bool = False
     ) -> list[Why]:
-        """Explain the scores of one query's hits; for contrasts, give each channel's part.
+        """Do what :meth:`Reasons.of` does for the prepared queries of :attr:`all`; of contrasts, give channels' parts.
 
-        Args:
-            reasons: the reasons of the index.
-            asked: the prepared queries of :attr:`all`.
-            place: number of the query.
-            hits: rows of the index, with their scores or contrasts.
-            tokens: also give pairs of words; for contrasts, only pairs of the answer, the better answer being the rest.
-
-        Raises:
-            ConfigError: see :meth:`Reasons.of`.
+        With *tokens*, contrasts have only pairs of words of the answer; the better answer's part is in the rest.
         """
         of_answer = reasons.of(self.queries[place], asked, place, hits, tokens=tokens)
         if self.better is None:
@@ -150,15 +140,12 @@ def _less(why: Why, other: Why, hit: Scored) -> Why:
     scale = hit.score / difference if difference else 0.0
     alone = len(parts) == 1
     given = dict.fromkeys(parts, hit.score) if alone else {name: scale * part for name, part in parts.items()}
-    tokens = None if why.tokens is None else _scaled(why.tokens, scale, given, why.channels)
+    tokens = why.tokens
+    if tokens is not None:  # the rest includes the better answer's part
+        scores = tuple(tuple(scale * part for part in row) for row in tokens.scores)
+        rest = {name: given[name] - scale * (why.channels[name] - tokens.rest[name]) for name in given}
+        tokens = WordScores(tokens.query, tokens.example, scores, rest)
     return Why(given, why.same_words, () if alone else why.predicted, tokens)
-
-
-def _scaled(tokens: WordScores, scale: float, given: Mapping[str, float], before: Mapping[str, float]) -> WordScores:
-    """Scale an answer's pairs of words to parts of a contrast; the rest includes the better answer's part."""
-    scores = tuple(tuple(scale * part for part in row) for row in tokens.scores)
-    rest = {name: given[name] - scale * (before[name] - tokens.rest[name]) for name in given}
-    return WordScores(tokens.query, tokens.example, scores, rest)
 
 
 def answered(example: Example, response: str) -> Example:
@@ -219,29 +206,21 @@ def _field(example: Example, name: str) -> str:
 
 
 def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Example]:
-    """Match better answers by prompt; if they have no prompts, by order."""
-    if any(one.prompt for one in better) or not any(one.prompt for one in asked):
-        return match_better(asked, better)
-    if len(better) != len(asked):
-        raise ConfigError(
-            f"better: {many(len(better), 'better answer')} for {many(len(asked), 'answer')} cannot be matched. "
-            "Give one better answer for each answer, in the same order, or add prompts to the better answers, to "
-            "match them by prompt."
-        )
-    pairs = zip(asked, better, strict=True)
-    return [replace(answered(example, one.response), span=one.span) for example, one in pairs]
-
-
-def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:
-    """Match each answer with a better answer to its prompt; several answers to one prompt are matched in order.
-
-    ConfigError: a prompt has fewer better answers than answers.
-    """
+    """Match better answers by prompt, several to one prompt in order; if they have no prompts, by order."""
+    if any(one.prompt for one in asked) and not any(one.prompt for one in better):
+        if len(better) != len(asked):
+            raise ConfigError(
+                f"better: {many(len(better), 'better answer')} for {many(len(asked), 'answer')} cannot be matched. "
+                "Give one better answer for each answer, in the same order, or add prompts to the better answers, to "
+                "match them by prompt."
+            )
+        pairs = zip(asked, better, strict=True)
+        return [replace(answered(example, one.response), span=one.span) for example, one in pairs]
     waiting: defaultdict[str, list[Example]] = defaultdict(list)
     for one in reversed(better):
         waiting[one.prompt].append(one)
     matched = []
-    for answer in answers:
+    for answer in asked:
         if not waiting[answer.prompt]:
             raise ConfigError(
                 f"answer '{answer.id}': a better answer with exactly the same prompt is missing. Add it, or remove "

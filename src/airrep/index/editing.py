@@ -182,12 +182,8 @@ def count_merged(rows: Sequence[int], more: int, full: int) -> int:
     """Number of shards at the end that an append merges with its own examples.
 
     A merged shard has fewer rows than *full*, and at most as many as all later rows together. So an index never has
-    more than log2(full) small shards in a row, and no example is written more often, however small the appends.
-
-    Args:
-        rows: rows of each shard of the index.
-        more: number of examples that are appended.
-        full: most rows of a shard.
+    more than log2(full) small shards in a row, and no example is written more often, however small the appends. *rows*
+    are those of each shard, *more* is the number of appended examples, *full* the most rows of a shard.
     """
     count = 0
     for size in reversed(rows):

@@ -117,11 +117,14 @@ class ExportedColumns:
         columns: list[Any] = [pa.array(rows + shard.start, pa.int64())]
         columns += [_whole(table[name]) for name in TEXT_FIELDS]
         columns += [_whole(table[CHAT])] if self.chats else []
-        columns += [_joined(table)] if self.text else []
+        if self.text:  # prompt and response
+            between = pa.scalar("\n\n", pa.large_string())
+            parts = (_whole(table["prompt"]), _whole(table["response"]), between)
+            columns.append(_compute.binary_join_element_wise(*parts))
         columns += self._metadata_of(table)
         if self.width:
-            parts = [shard.block(one.name).dense()[rows] for one in self._dense]
-            numbers = np.concatenate(parts, axis=1, dtype=np.float32).reshape(-1)
+            features = [shard.block(one.name).dense()[rows] for one in self._dense]
+            numbers = np.concatenate(features, axis=1, dtype=np.float32).reshape(-1)
             columns.append(pa.FixedSizeListArray.from_arrays(pa.array(numbers), self.width))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -142,12 +145,6 @@ class ExportedColumns:
 def _whole(column: Any) -> Any:
     """Return a column of a table as one array."""
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def _joined(table: pa.Table) -> Any:
-    """Join prompt and response into one text."""
-    between = pa.scalar("\n\n", pa.large_string())
-    return _compute.binary_join_element_wise(_whole(table["prompt"]), _whole(table["response"]), between)
 
 
 def _values(records: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType) -> list[Any]:
@@ -250,8 +247,7 @@ def export_index(
         MissingExtraError: Lance without pylance.
     """
     path = Path(out)
-    _check_format(to, exact)
-    _check_suffix(path, to)
+    _check_format(to, exact, path)
     check_target(path, folder=to == "lance", replace=replace)
     asked = vectors and to != "csv"
     columns = ExportedColumns(index, index.mask(where), to == "embedding-atlas", asked, dots=to != "lance")
@@ -262,32 +258,28 @@ def export_index(
         if to == "csv":
             guarded = write_csv(made, columns.schema, batches, exact)
         elif to == "lance":
-            write_lance(made, columns.schema, batches)
+            import lance
+
+            lance.write_dataset(pa.RecordBatchReader.from_batches(columns.schema, batches), str(made), mode="create")
         else:
             origin = {"airrep": __version__, "index": index.fingerprint, "method": index.method}
             write_parquet(made, columns.schema, batches, origin)
     return Exported(path, columns.rows, tuple(columns.schema.names), columns.width, guarded)
 
 
-def _check_format(to: str, exact: bool) -> None:
+def _check_format(to: str, exact: bool, path: Path) -> None:
+    """Refuse a format that export does not write, and a path with the suffix of another: it could not be read."""
     if to not in FORMATS:
         raise ConfigError(f"format '{to}': does not exist; expected one of {', '.join(FORMATS)}. {near(to, FORMATS)}")
-    if to == RECORDS:
-        raise ConfigError(
-            f"format '{to}': export does not write it. Call airrep.corpus.originals.take_records instead."
-        )
-    if to == CITATIONS:
-        raise ConfigError(f"format '{to}': export does not write it. Call airrep.reports.citing.citations instead.")
+    others = {RECORDS: "airrep.corpus.originals.take_records", CITATIONS: "airrep.reports.citing.citations"}
+    if to in others:
+        raise ConfigError(f"format '{to}': export does not write it. Call {others[to]} instead.")
     if exact and to != "csv":
         raise ConfigError(
             "exact: works only with csv, the only format that changes cells that look like formulas. Leave exact out."
         )
     if to == "lance":
         need("airrep export --to lance", "lance", "lance")
-
-
-def _check_suffix(path: Path, to: str) -> None:
-    """Refuse a suffix of another format: the file could not be read by it."""
     suffix = ".parquet" if to == "embedding-atlas" else f".{to}"
     if path.suffix.lower() in SUFFIXES and path.suffix.lower() != suffix:
         name = f"{path.stem.partition('.')[0]}{suffix}"
@@ -336,11 +328,7 @@ def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatc
 
 
 def write_csv(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], exact: bool) -> int:
-    """Write CSV, with texts in quotes.
-
-    Returns:
-        Number of texts that got an apostrophe, because a spreadsheet would run them as a formula; 0 if *exact*.
-    """
+    """Write CSV, with texts in quotes; return how many got an apostrophe, as they look like formulas, 0 if *exact*."""
     guard: Callable[[Any], tuple[Any, int]] = (lambda column: (column, 0)) if exact else _guarded
     header = [guard(pa.array([name], pa.large_string())) for name in schema.names]
     named = pa.schema([field.with_name(name[0].as_py()) for field, (name, _) in zip(schema, header, strict=True)])
@@ -361,10 +349,3 @@ def _guarded(column: Any) -> tuple[Any, int]:
     mark, nothing = (pa.scalar(text, pa.large_string()) for text in ("'", ""))
     marked = _compute.binary_join_element_wise(mark, column, nothing)
     return _compute.if_else(formula, marked, column), int(_compute.sum(formula).as_py() or 0)
-
-
-def write_lance(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write a Lance dataset with the package pylance."""
-    import lance
-
-    lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(path), mode="create")

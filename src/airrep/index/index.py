@@ -35,7 +35,7 @@ from airrep.scoring.asked import Asked, even_pairs, score_blocks
 from airrep.scoring.blocks import Block, Span, at_most
 from airrep.scoring.group_scores import by_channel
 from airrep.scoring.pooling import Pooling, PoolLike
-from airrep.scoring.topk import TopK, top_k
+from airrep.scoring.topk import top_k
 from airrep.sparse import distinct
 
 Queries = QueriesLike
@@ -187,22 +187,17 @@ class Index(EditableIndex):
         except NoModelError as error:
             raise self._with_new_place(error) from error
         if now != self.manifest["attributor"]:
+            packages = packages_of(attributor)
+            changed = "".join(
+                f"; package {one['name']} {one['version']}, now {packages[name]['version']}"
+                for name, one in self.manifest.get(PACKAGES, {}).items()
+                if packages.get(name, one) != one
+            )
             raise ArtifactError(
                 f"{self.path}: was built with another model or other settings of {attributor.name} (fingerprint "
-                f"{self.manifest['attributor'][:12]}, now "
-                f"{now[:12]}{self._other_packages(attributor)}). Name the model that built it "
+                f"{self.manifest['attributor'][:12]}, now {now[:12]}{changed}). Name the model that built it "
                 "(--set lm=FOLDER or encoder=FOLDER), or build the index again with --replace."
             )
-
-    def _other_packages(self, attributor: Attributor) -> str:
-        """Describe packages of methods whose version differs from the build's; empty if none does."""
-        old, now = self.manifest.get(PACKAGES, {}), packages_of(attributor)
-        told = (
-            f"{one['name']} {one['version']}, now {now[name]['version']}"
-            for name, one in old.items()
-            if name in now and now[name] != one
-        )
-        return "".join(f"; package {text}" for text in told)
 
     def _make_attributor(self, changes: Mapping[str, Any] | None = None) -> Attributor:
         for name, package in self.manifest.get(PACKAGES, {}).items():
@@ -303,9 +298,16 @@ class Index(EditableIndex):
     ) -> TopResult:
         """Rank the rows to *keep*, k or more, as :meth:`top` does, by the queries that :meth:`ask` prepared."""
         found = top_k(question.ranked(asked), k, keep=keep, least=least)
-        rankings = self._hits(found)
+        rows = distinct(found.rows.ravel())
+        known = dict(zip(rows.tolist(), self.examples(rows), strict=True))  # read once, even if several queries have it
+        pairs = (zip(*pair, strict=True) for pair in zip(found.rows.tolist(), found.scores.tolist(), strict=True))
+        rankings = [tuple(Hit(n, score, row, known[row]) for n, (row, score) in enumerate(hits, 1)) for hits in pairs]
         if why or tokens:
-            rankings = self._with_reasons(question, asked, rankings, tokens)
+            reasons = Reasons(self, self.attributor)
+            for place, hits in enumerate(rankings):
+                scored = [Scored(hit.row, hit.score) for hit in hits]
+                whys = question.reasons(reasons, asked, place, scored, tokens=tokens)
+                rankings[place] = tuple(replace(hit, why=one) for hit, one in zip(hits, whys, strict=True))
         provenance = question.told(self.provenance(keep=keep))
         others: Sequence[Example | None] = question.better or [None] * len(rankings)
         told = zip(question.queries, rankings, others, strict=True)
@@ -329,24 +331,6 @@ class Index(EditableIndex):
     @property
     def _trainer(self) -> Trainer:
         return trainer_of(self.reading.options.get("trained_with"))
-
-    def _hits(self, found: TopK) -> list[tuple[Hit, ...]]:
-        """Return the hits of each query; an example is read once, even if several queries have it."""
-        rows = distinct(found.rows.ravel())
-        known = dict(zip(rows.tolist(), self.examples(rows), strict=True))
-        told = (zip(*pair, strict=True) for pair in zip(found.rows.tolist(), found.scores.tolist(), strict=True))
-        return [tuple(Hit(n, score, row, known[row]) for n, (row, score) in enumerate(hits, 1)) for hits in told]
-
-    def _with_reasons(
-        self, question: Question, asked: Asked, rankings: Sequence[tuple[Hit, ...]], tokens: bool
-    ) -> list[tuple[Hit, ...]]:
-        reasons = Reasons(self, self.attributor)
-        told = []
-        for place, hits in enumerate(rankings):
-            scored = [Scored(hit.row, hit.score) for hit in hits]
-            found = question.reasons(reasons, asked, place, scored, tokens=tokens)
-            told.append(tuple(replace(hit, why=why) for hit, why in zip(hits, found, strict=True)))
-        return told
 
     def scores(
         self, queries: Queries, *, better: Better | None = None, progress: OnProgress | None = None
@@ -503,15 +487,12 @@ class Index(EditableIndex):
     def _group_provenance(self, pooling: Pooling, sizes: Sequence[int]) -> Provenance:
         made = self.provenance(pooling)
         trained = self.attributor.trained_groups
-        more = "" if trained is None else trained.caution(sizes, str(pooling))
-        return replace(made, caution=" ".join(filter(None, (made.caution, more, self._order_caution(pooling, sizes)))))
-
-    def _order_caution(self, pooling: Pooling, sizes: Sequence[int]) -> str:
-        if pooling.kind != "order":
-            return ""
-        wide = pooling.k not in (1, None) and 2 * max(sizes) >= len(self)
-        series = " For groups of half the examples or more the series may not converge: use order-inf." if wide else ""
-        return f"Scores of {pooling} are in units of the loss only if features are H^(-1/2)·gradient.{series}"
+        cautions = [made.caution, "" if trained is None else trained.caution(sizes, str(pooling))]
+        if pooling.kind == "order":
+            cautions.append(f"Scores of {pooling} are in units of the loss only if features are H^(-1/2)·gradient.")
+            if pooling.k not in (1, None) and 2 * max(sizes) >= len(self):
+                cautions.append("For groups of half the examples or more the series may not converge: use order-inf.")
+        return replace(made, caution=" ".join(filter(None, cautions)))
 
     def provenance(self, pooling: Pooling | None = None, keep: Mask | None = None) -> Provenance:
         """Return the provenance of this index's results; *keep* marks the rows that were ranked."""
@@ -593,16 +574,17 @@ class IndexKept:
         self, channel: str, method: DirectAttributor, queries: Sequence[Example], rows: Rows | None = None
     ) -> np.ndarray:
         """Compute scores ``(q, n)`` of all rows, 0 for deleted rows, which are not read; or of ascending *rows*."""
-        if rows is None:
-            return self._held.of(channel, queries, lambda some: self._all(method, some))
-        these = f"{channel} {hashlib.sha256(rows.tobytes()).hexdigest()}"
-        return self._held.of(these, queries, lambda some: self._scored(method, some, rows))
+        if rows is not None:
+            these = f"{channel} {hashlib.sha256(rows.tobytes()).hexdigest()}"
+            return self._held.of(these, queries, lambda some: self._scored(method, some, rows))
 
-    def _all(self, method: DirectAttributor, queries: Sequence[Example]) -> np.ndarray:
-        found = np.zeros((len(queries), self._index.rows), np.float32)
-        live = np.flatnonzero(self._index.live)
-        found[:, live] = self._scored(method, queries, live)
-        return found
+        def of_all(some: Sequence[Example]) -> np.ndarray:
+            found = np.zeros((len(some), self._index.rows), np.float32)
+            live = np.flatnonzero(self._index.live)
+            found[:, live] = self._scored(method, some, live)
+            return found
+
+        return self._held.of(channel, queries, of_all)
 
     def _scored(self, method: DirectAttributor, queries: Sequence[Example], rows: Rows) -> np.ndarray:
         """Compute scores ``(q, len(rows))``."""
@@ -627,20 +609,9 @@ def as_index(index: IndexLike, reads: str | None = None) -> Index:
     ConfigError: *index* is something else, or its texts were left out. ArtifactError: there is no index at the path.
     """
     if isinstance(index, str | Path):
-        index = open_index(index)
+        index = Index(index)
     if not isinstance(index, Index):
         raise ConfigError(f"index has type {type(index).__name__}; it must be an Index or the path of one.")
     if reads is not None and not index.manifest.get(TEXTS, True):
         raise ConfigError(f"{index.path}: its texts were left out, but {reads} reads them. Use one with texts.")
     return index
-
-
-def open_index(path: str | Path, attributor: Attributor | None = None) -> Index:
-    """Open an index; see :class:`Index`.
-
-    Example:
-        >>> opened = airrep.Index("runs/index")
-        >>> opened.method, len(opened)
-        ('tfidf', 60)
-    """
-    return Index(path, attributor)

@@ -369,7 +369,10 @@ class IndexRows:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
         if isinstance(groups, str):
             self.check_some(groups)
-            return Groups.from_labels(self._labels(groups), keep=self.live)
+            if groups not in TEXT_FIELDS:  # values of different types are kept apart
+                return Groups.from_labels(self.values(groups, quoted=True), keep=self.live)
+            chunks = [chunk for shard in self.shards for chunk in shard.examples.table[groups].chunks]
+            return Groups.from_labels(pa.chunked_array(chunks), keep=self.live)  # memory maps
         if not isinstance(groups, Iterable | Groups):
             raise ConfigError(f"groups is {groups!r}; it must be a field, such as 'source', or lists of examples.")
         if not isinstance(groups, Groups):
@@ -392,7 +395,10 @@ class IndexRows:
             ConfigError: a row does not exist, a number may be meant as an id, or *rows* is something else.
         """
         if isinstance(rows, str):
-            return self._fulfilling(rows)
+            found = self.where(rows)
+            if not len(found):
+                raise self.unmatched(rows)
+            return found
         if not isinstance(rows, Iterable):
             raise ConfigError(f"rows is {rows!r}; it must be a list of row numbers, a list of ids or a filter.")
         members = rows if isinstance(rows, np.ndarray) else list(rows)
@@ -401,18 +407,14 @@ class IndexRows:
         numbers = np.asarray(members) if len(members) else np.empty(0, dtype=np.int64)
         if numbers.dtype == np.bool_ and numbers.shape == (self.rows,):  # other bool arrays fail below
             return np.flatnonzero(numbers)
-        if members is not rows and np.issubdtype(numbers.dtype, np.integer):
-            self._check_meant(numbers.ravel())
+        if members is not rows and np.issubdtype(numbers.dtype, np.integer):  # they may be ids read from a table
+            for id_, row in self._having(pa.array(map(str, numbers.ravel().tolist()), pa.large_string())):
+                if int(id_) != row:
+                    raise ConfigError(
+                        f"{self.path}: {id_} can mean row {id_} or the id of row {row}. Write ids as text ({id_!r}), "
+                        "or pass row numbers as a NumPy array."
+                    )
         return self._inside(numbers)
-
-    def _check_meant(self, numbers: np.ndarray) -> None:
-        """Refuse numbers of which one is the id of another row: they may be ids that were read from a table."""
-        for id_, row in self._having(pa.array(map(str, numbers.tolist()), pa.large_string())):
-            if int(id_) != row:
-                raise ConfigError(
-                    f"{self.path}: {id_} can mean row {id_} or the id of row {row}. Write ids as text ({id_!r}), or "
-                    "pass row numbers as a NumPy array."
-                )
 
     def _inside(self, numbers: np.ndarray) -> Rows:
         """Return row numbers as int64, after checking that all exist."""
@@ -426,12 +428,6 @@ class IndexRows:
                 f"{self.path}: has no row {outside[0]}; expected 0 to {self.rows - 1}. Correct the row number."
             )
         return numbers.astype(np.int64)
-
-    def _fulfilling(self, expression: str) -> Rows:
-        found = self.where(expression)
-        if not len(found):
-            raise self.unmatched(expression)
-        return found
 
     def unmatched(self, expression: str | None) -> ConfigError:
         """Return the error of a filter that no example matches, with values of the first field that lacks its value."""
@@ -472,12 +468,6 @@ class IndexRows:
             if all(column.null_count == len(column) for column in columns):
                 others = f", such as {', '.join(self.fields)}" if self.fields else ""
                 raise ConfigError(f"{self.path}: no example has a {field}. Name another field{others}.")
-
-    def _labels(self, field: str) -> "list[str | None] | pa.ChunkedArray[Any]":
-        """Return one field of every row; text columns stay memory maps. Values of different types are kept apart."""
-        if field not in TEXT_FIELDS:
-            return self.values(field, quoted=True)
-        return pa.chunked_array([chunk for shard in self.shards for chunk in shard.examples.table[field].chunks])
 
     def verify(self) -> None:
         """Check every byte against the manifest.

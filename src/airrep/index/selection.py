@@ -368,6 +368,8 @@ def select(
     """
     index = as_index(index)
     limits = _limits(count, diversity, by, most, tokens)
+    if tokenizer is not None and tokens is None:
+        raise ConfigError("select: tokenizer works only with tokens, the number of tokens to pick. Give both.")
     keep = _kept(index, where, drop_duplicates)
     question = index.question(queries, better)
     asked = index.ask(question, progress)
@@ -375,7 +377,7 @@ def select(
     keep = keep if better is None else without_worse(ranked, keep)
     picking = _Picking(index, ranked, keep, [query.id for query in question.queries])
     picks = (
-        picking.best(count or 0)
+        picking.told(min_rank(ranked, count or 0, keep), np.arange(count or 0))
         if limits is None
         else picking.within(limits, count, by, str(tokenizer or SUBWORDS), list(asked.channels()) or None)
     )
@@ -390,10 +392,6 @@ class _Picking:
     ranked: Asked
     keep: Mask
     ids: Sequence[str]
-
-    def best(self, count: int) -> tuple[Pick, ...]:
-        """Pick the first rows of the ranking."""
-        return self._told(min_rank(self.ranked, count, self.keep), np.arange(count))
 
     def within(
         self, limits: Limits, count: int | None, by: str | None, tokenizer: str, channels: Sequence[str] | None
@@ -410,14 +408,14 @@ class _Picking:
             index,
             limits,
             lambda rows: [every[row] for row in rows.tolist()],
-            _token_counter(index, tokenizer),
+            lambda rows: _tokens_of(index, tokenizer, rows),
             channels,
         )
         chosen = chooser.choose(allowed if count is None else count)
         if not chosen:
             told = f"the first example has {chooser.tokens[0]} tokens, the budget is {limits.tokens}"
             raise ConfigError(f"select: {told}. Raise the budget.")
-        picks = self._told(chooser.ranking, np.array([one.place for one in chosen]))
+        picks = self.told(chooser.ranking, np.array([one.place for one in chosen]))
         return tuple(
             replace(
                 pick,
@@ -427,7 +425,7 @@ class _Picking:
             for pick, one in zip(picks, chosen, strict=True)
         )
 
-    def _told(self, found: Selection, places: np.ndarray) -> tuple[Pick, ...]:
+    def told(self, found: Selection, places: np.ndarray) -> tuple[Pick, ...]:
         """Make picks of some rows of a ranking, each with its reason."""
         rows, ranks, queries, scores = (column[places] for column in found)
         reasons = zip(rows.tolist(), ranks.tolist(), queries.tolist(), scores.tolist(), strict=True)
@@ -444,7 +442,7 @@ def _kept(index: Index, where: str | None, drop_duplicates: bool) -> Mask:
         raise index.unmatched(where)
     if not drop_duplicates:
         return keep
-    return first_of_each(np.concatenate([shard.examples.content_hashes for shard in index.shards]), keep, index.rows)
+    return first_of_each(np.concatenate([shard.examples.content_hashes for shard in index.shards]), keep)
 
 
 def _limits(
@@ -464,7 +462,13 @@ def _limits(
 
 def _allowed(limits: Limits, by: str | None, values: Sequence[str | None], keep: Mask, count: int | None) -> int:
     """Return how many kept rows the quotas allow, given the field's *values* of all rows; refuse a *count* above it."""
-    _check_quotas(by, limits.quotas, values)
+    known = set(values) if limits.quotas else set()
+    unknown = next((name for name in limits.quotas if name not in known), None)
+    if unknown is not None:  # it would limit nothing
+        raise ConfigError(
+            f"select: there is a quota of {limits.quotas[unknown]} for {by} '{unknown}', but no example has this "
+            "value. Check the value; case matters."
+        )
     rankable = int(keep.sum())
     allowed = limits.reach([values[row] for row in np.flatnonzero(keep).tolist()])
     if rankable and not allowed:
@@ -479,27 +483,11 @@ def _allowed(limits: Limits, by: str | None, values: Sequence[str | None], keep:
     return allowed
 
 
-def _check_quotas(by: str | None, quotas: Mapping[str, int], values: Sequence[str | None]) -> None:
-    """Refuse a quota for a value that no example has: it would limit nothing."""
-    known = set(values) if quotas else set()
-    unknown = next((name for name in quotas if name not in known), None)
-    if unknown is not None:
-        raise ConfigError(
-            f"select: there is a quota of {quotas[unknown]} for {by} '{unknown}', but no example has this value. Check "
-            "the value; case matters."
-        )
-
-
-def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
-    """Return a function that counts the tokens of rows' prompts and responses, without those of a chat template."""
-
-    def count(rows: Rows) -> list[int]:
-        split, _ = tokenizer_of(tokenizer, signs=True)
-        examples = index.examples(rows)
-        texts = [text for example in examples for text in (example.prompt, example.response)]
-        return split(texts).lengths.reshape(-1, 2).sum(axis=1).tolist()
-
-    return count
+def _tokens_of(index: Index, tokenizer: str, rows: Rows) -> list[int]:
+    """Count the tokens of rows' prompts and responses, without those of a chat template."""
+    split, _ = tokenizer_of(tokenizer, signs=True)
+    texts = [text for example in index.examples(rows) for text in (example.prompt, example.response)]
+    return split(texts).lengths.reshape(-1, 2).sum(axis=1).tolist()
 
 
 def resample(
@@ -530,16 +518,6 @@ def resample(
         DataError: the queries have no words.
     """
     index = as_index(index)
-    weights = _log_weights(index, queries)
-    keep = _kept(index, where, drop_duplicates)
-    rows = gumbel_top_k(np.where(keep, weights, -np.inf), count, stream(seed, "resample"))
-    drawn = enumerate(zip(index.examples(rows), rows.tolist(), strict=True), start=1)
-    draws = (Draw(example, row, draw, float(weights[row]), seed) for draw, (example, row) in drawn)
-    return SelectionResult(tuple(draws), index.provenance())
-
-
-def _log_weights(index: Index, queries: Queries) -> np.ndarray:
-    """Compute log importance weights of all rows for all queries together, ``(n,)``."""
     attributor = index.attributor
     if not isinstance(attributor, DsirAttributor):
         raise ConfigError(
@@ -547,4 +525,9 @@ def _log_weights(index: Index, queries: Queries) -> np.ndarray:
             "dsir, or select by rank, without resample."
         )
     target = attributor.encode_target(as_examples(queries, options=index.asking))
-    return np.asarray(score_all(ask(target, index.blocks(index.method)))[0])
+    weights = score_all(ask(target, index.blocks(index.method)))[0]
+    keep = _kept(index, where, drop_duplicates)
+    rows = gumbel_top_k(np.where(keep, weights, -np.inf), count, stream(seed, "resample"))
+    drawn = enumerate(zip(index.examples(rows), rows.tolist(), strict=True), start=1)
+    draws = (Draw(example, row, draw, float(weights[row]), seed) for draw, (example, row) in drawn)
+    return SelectionResult(tuple(draws), index.provenance())

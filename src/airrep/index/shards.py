@@ -116,7 +116,10 @@ def write_shard(
             (temporary / name).mkdir()
             for array in own:
                 np.save(temporary / name / f"{array}.npy", own[array], allow_pickle=False)
-        _write_examples(temporary, corpus)
+        table = corpus.table.combine_chunks()
+        write_table(temporary / EXAMPLES, table.drop_columns([PLACE]))
+        if table[PLACE].null_count < len(table):  # in a file of their own, which does not count in fingerprints
+            write_table(temporary / PLACES, table.select([PLACE]))
         names = sorted(path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file())
         filled = [_filled(own, len(corpus)) for own in arrays.values() if own]
         metadata = corpus.table.column("metadata").to_pylist()
@@ -182,14 +185,6 @@ def _check_storable(features: np.ndarray, corpus: Corpus) -> None:
             f"example '{corpus[row].id}': a feature is not finite or exceeds {FLOAT16_MAX:.0f}, the largest float16. "
             "Check the model for overflow; try --precision float32, or unit=true."
         )
-
-
-def _write_examples(folder: Path, corpus: Corpus) -> None:
-    """Write the examples, with their places in a separate file, which does not count in fingerprints."""
-    table = corpus.table.combine_chunks()
-    write_table(folder / EXAMPLES, table.drop_columns([PLACE]))
-    if table[PLACE].null_count < len(table):
-        write_table(folder / PLACES, table.select([PLACE]))
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -368,11 +363,6 @@ class Shard:
             table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
             table.validate(full=True)  # a wrong offset would crash the process, or give texts of other rows
         return table
-
-    @cached_property
-    def _record(self) -> Mapping[str, Any]:
-        self._check(SHARD)
-        return read_record(self.folder)
 
     @cached_property
     def _files(self) -> Mapping[str, Mapping[str, Any]]:

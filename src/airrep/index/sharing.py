@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from airrep.attributors.base import Attributor, OnProgress
 from airrep.attributors.recipes import RecipeLike
-from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import AirRepError, ArtifactError, ConfigError
 from airrep.index.building import BuildPlan, checked, has_shards, index_stage, planned, recalled, save_state
@@ -82,17 +81,8 @@ def build_part(
     learning takes long, or if machines of several kinds would round differently, let one part learn, and give that
     part as *state* to the others.
 
-    Args:
-        train: the whole training data.
-        out: the directory to make.
-        share: ``"i/n"``, the i-th of n parts.
-        method: as for :func:`airrep.build_index`.
-        state: a finished part of the same index, whose learnt state is used.
-        recipe: as for :func:`airrep.build_index`.
-        settings: as for :func:`airrep.build_index`, like all other arguments.
-
-    Raises:
-        ConfigError: there are fewer shards than parts. For other errors see :func:`airrep.build_index`.
+    *share* is ``"i/n"``, the i-th of n parts; other arguments and errors are those of :func:`airrep.build_index`.
+    ConfigError: there are fewer shards than parts.
     """
     mine, path = Share.parse(share, "--part"), real_path(out)
     method, train, shard_rows = checked(train, method, settings, shard_rows, skip_invalid, recipe)
@@ -110,21 +100,15 @@ def build_part(
     if state is None:
         plan = planned(method, train, shard_rows, progress, stage_of)
     else:
-        plan = _learnt_from(open_part(state), method, train, shard_rows)
+        part, where = open_part(state), "Give another part, or leave --set state= out."
+        if part.lineage["method"] != method.name:
+            raise ArtifactError(f"{part.path}: was built with {part.lineage['method']}, not {method.name}. {where}")
+        plan = recalled(method, train, shard_rows, part.path, part.files)
+        refuse_difference(part.path, "a part of an index made", part.lineage["request"], plan.request, where)
     stage = stage_of(plan.request)
     if stage.finished() is None:
         _build(stage, plan, mine, progress, make_engine(engine))
     return open_part(path)
-
-
-def _learnt_from(part: IndexPart, method: Attributor, train: Corpus, shard_rows: int) -> BuildPlan:
-    """Plan an index whose method uses the learnt state of another part."""
-    where = "Give another part, or leave --set state= out."
-    if part.lineage["method"] != method.name:
-        raise ArtifactError(f"{part.path}: was built with {part.lineage['method']}, not {method.name}. {where}")
-    plan = recalled(method, train, shard_rows, part.path, part.files)
-    refuse_difference(part.path, "a part of an index made", part.lineage["request"], plan.request, where)
-    return plan
 
 
 def _build(stage: Stage, plan: BuildPlan, share: Share, progress: OnProgress | None, engine: Engine | None) -> None:
@@ -142,17 +126,9 @@ def _build(stage: Stage, plan: BuildPlan, share: Share, progress: OnProgress | N
 def join_parts(paths: Sequence[str | Path], out: str | Path, *, replace: bool = False) -> IndexRows:
     """Join all parts of an index into the index that one build would have made, to the byte.
 
-    Parts stay as they are; their order does not matter. No model is loaded. An interrupted join resumes.
-
-    Args:
-        paths: finished parts, all of one index.
-        out: the directory to make.
-        replace: replace an index that is there and differs.
-
-    Raises:
-        ConfigError: no parts.
-        ArtifactError: a part is missing, given twice, of another index, unfinished or altered; or something else is at
-            *out*, or *out* cannot be written.
+    Parts stay as they are; their order does not matter. No model is loaded. An interrupted join resumes. *replace*
+    replaces an index at *out* that differs. ConfigError: no parts. ArtifactError: a part is missing, given twice, of
+    another index, unfinished or altered; or something else is at *out*, or it cannot be written.
     """
     if not paths:
         raise ConfigError("append: no parts are given. Name all parts of the index.")
@@ -207,7 +183,10 @@ def _join(stage: Stage, parts: Sequence[IndexPart]) -> None:
         for part in parts:
             check_digests(part.path, part.files)
             for name in part.shards:
-                _copy_shard(part.path / "shards" / name, partial / "shards" / name)
+                target = partial / "shards" / name
+                if not is_whole(target):  # an interrupted join may have copied it, or left it damaged
+                    with new_place(target, replace=True) as temporary:
+                        shutil.copytree(part.path / "shards" / name, temporary)
             with (partial / COSTS).open("ab") as stream:
                 stream.write((part.path / COSTS).read_bytes())
         if parts[0].state:
@@ -215,11 +194,3 @@ def _join(stage: Stage, parts: Sequence[IndexPart]) -> None:
         # each part has every n-th shard
         rounds = zip_longest(*(part.shards for part in parts))
         seal_index(partial, parts[0].lineage, [name for name in chain.from_iterable(rounds) if name is not None])
-
-
-def _copy_shard(source: Path, target: Path) -> None:
-    """Copy a shard, unless an interrupted join has copied it; it gets its name only when it is whole."""
-    if is_whole(target):
-        return
-    with new_place(target, replace=True) as temporary:  # instead of a damaged one that an interrupted join left
-        shutil.copytree(source, temporary)

@@ -118,18 +118,10 @@ class _Kept(NamedTuple):
 def same_words(
     products: Products, query: Example, asked: Places, example: Example, had: Places, most: int | None = PHRASES
 ) -> tuple[SameWords, ...]:
-    """Find the phrases that query and training example share, the greatest absolute scores first.
+    """Find the *most* phrases (None: all) that query and training example share, the greatest absolute scores first.
 
-    Args:
-        products: products of the query's features with those of the training example.
-        query: the query.
-        asked: places of the query's features.
-        example: the training example.
-        had: places of the training example's features.
-        most: most phrases to return; all when None.
-
-    Returns:
-        Phrases whose scores, if all are returned, add up to the products of all columns with a place in both texts.
+    *products* are those of their features, *asked* and *had* these features' places in the texts. Scores of all phrases
+    add up to the products of all columns with a place in both texts.
     """
     in_query, in_example = _shared(products, asked, had)
     text, other = seen_text(query, "whole"), seen_text(example, "whole")
@@ -266,32 +258,21 @@ class Reasons:
     def of(
         self, query: Example, asked: Asked, place: int, hits: Sequence[Scored], *, tokens: bool = False
     ) -> list[Why]:
-        """Explain the score of each hit.
+        """Explain the score of each hit for a query, whose *place* among the prepared queries *asked* is given.
 
-        Args:
-            query: the query.
-            asked: prepared queries, this query among them.
-            place: number of the query among them.
-            hits: rows of the index, with their scores.
-            tokens: also divide the score among pairs of words of the two texts.
-
-        Raises:
-            ConfigError: *tokens* is set, and no channel can score tokens.
+        *tokens* also divides the score among pairs of words of both texts. ConfigError: no channel can score tokens.
         """
         one = asked.chosen(slice(place, place + 1))
-        found = self._of(query, one, hits)
+        words = {
+            name: (part, weight) for name, part, weight in _parts(one, self._name) if isinstance(part, SparseAsked)
+        }
+        stood = {channel: self._methods[channel].places(query) for channel in words}
+        spoken = {channel: own.touched(query) for channel, own in stood.items() if own is not None}
+        found = [self._why(query, one, {channel: words[channel] for channel in spoken}, spoken, hit) for hit in hits]
         if not tokens:
             return found
         told = self._by_words(query, one, hits, found)
         return [replace(why, tokens=own) for why, own in zip(found, told, strict=True)]
-
-    def _of(self, query: Example, one: Asked, hits: Sequence[Scored]) -> list[Why]:
-        words = {
-            name: (part, weight) for name, part, weight in _parts(one, self._name) if isinstance(part, SparseAsked)
-        }
-        found = {channel: self._methods[channel].places(query) for channel in words}
-        spoken = {channel: own.touched(query) for channel, own in found.items() if own is not None}
-        return [self._why(query, one, {channel: words[channel] for channel in spoken}, spoken, hit) for hit in hits]
 
     def _why(
         self,
@@ -305,7 +286,10 @@ class Reasons:
         channels = {name: float(part.of_row(hit.row)[0]) for name, part in parts.items()} or {self._name: hit.score}
         example = self._index.example(hit.row)
         had = {name: own for name in words if (own := self._methods[name].places(example)) is not None}
-        predicted = tuple(_predicting(asked, hit.row))
+        sums = asked.parts.items() if isinstance(asked, SumAsked) else ()
+        predicted = tuple(
+            name for name, part in sums if isinstance(part, CandidatesAsked) and hit.row not in part.picked[0]
+        )
         if not had:
             return Why(channels, predicted=predicted)
         starts = np.cumsum([0, *(words[name][0].queries.shape[1] for name in had)]).tolist()
@@ -332,11 +316,21 @@ class Reasons:
         rests = [dict(why.channels) for why in whys]
         some = False
         for name, part, weight in _parts(asked, self._name):
-            read = [n for n, why in enumerate(whys) if name not in why.predicted]
-            those = [hits[n].row for n in read], [examples[n] for n in read], [words[n] for n in read]
-            found = self._of_channel(name, part, query, asking, *those)
-            some |= found is not None
-            for n, own in zip(read, found or (), strict=False):
+            method, read = self._methods[name], [n for n, why in enumerate(whys) if name not in why.predicted]
+            places = method.places(query) if isinstance(part, SparseAsked) else None
+            if isinstance(part, SparseAsked) and places is not None:
+                had = [(n, method.places(examples[n])) for n in read]
+                found = [
+                    by_shared(*part.products(0, hits[n].row), places.asked(query), own, asking, words[n])
+                    for n, own in had
+                    if own is not None
+                ]
+            elif read and (split := method.tokens(query, [examples[n] for n in read])) is not None:
+                found = [by_words(one, asking, words[n]) for n, one in zip(read, split, strict=True)]
+            else:
+                continue  # the channel cannot divide scores
+            some = True
+            for n, own in zip(read, found, strict=False):
                 totals[n] += weight * own
                 rests[n][name] -= weight * float(own.sum())
         if not some:
@@ -344,36 +338,6 @@ class Reasons:
         scores = [tuple(map(tuple, total.astype(np.float32).tolist())) for total in totals]
         told = zip((own.spans for own in words), scores, rests, strict=True)
         return [WordScores(asking.spans, *parts) for parts in told]
-
-    def _of_channel(
-        self,
-        name: str,
-        part: Asked,
-        query: Example,
-        asking: TextWords,
-        rows: Sequence[int],
-        examples: Sequence[Example],
-        words: Sequence[TextWords],
-    ) -> list[np.ndarray] | None:
-        """Divide one channel's score of each row among pairs of words; None if the channel cannot."""
-        method = self._methods[name]
-        places = method.places(query) if isinstance(part, SparseAsked) else None
-        if isinstance(part, SparseAsked) and places is not None:
-            had = [method.places(example) for example in examples]
-            return [
-                by_shared(*part.products(0, row), places.asked(query), own, asking, own_words)
-                for row, own, own_words in zip(rows, had, words, strict=True)
-                if own is not None
-            ]
-        found = method.tokens(query, examples) if examples else None
-        return None if found is None else [by_words(one, asking, own) for one, own in zip(found, words, strict=True)]
-
-
-def _predicting(asked: Asked, row: int) -> Iterator[str]:
-    """Yield names of the channels that did not score a row, as it is not among the query's candidates."""
-    for name, part in asked.parts.items() if isinstance(asked, SumAsked) else ():
-        if isinstance(part, CandidatesAsked) and row not in part.picked[0]:
-            yield name
 
 
 def _parts(asked: Asked, name: str) -> Iterator[tuple[str, Asked, float]]:

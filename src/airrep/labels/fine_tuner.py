@@ -170,7 +170,6 @@ class FineTuner(Tuner[Learner[Any], "LabelSetup"]):
         return np.ascontiguousarray(losses, np.float32)
 
     def _queries(self, number: int) -> Any:
-        """Return the queries of an instance as token ids."""
         # Tasks come instance by instance, so the queries of one are tokenised once.
         if self._tokenised is None or self._tokenised[0] != number:
             rows = self.setup.plan.query_rows(number)

@@ -327,7 +327,6 @@ def _keep_plan(plan: SubsetPlan, target: Path) -> None:
 
 
 def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:
-    """True if the directory has a whole copy of the subsets."""
     try:
         return folder.is_dir() and open_plan(folder).fingerprint == plan.fingerprint
     except (AirRepError, OSError, ValueError, KeyError, TypeError):
@@ -373,7 +372,6 @@ def losses_of(
 
 
 def _write_instance(folder: Path, request: LabelRequest, number: int, read: Read) -> dict[str, str]:
-    """Write the :func:`losses_of` one instance, and return the files' names."""
     shape = request.counts["seeds"], len(request.plan.query_rows(number)), request.plan.subset_count
     losses, base = losses_of(request.tasks, number, shape, read)
     return {

@@ -456,7 +456,6 @@ def _run(words: Sequence[str], name: str, errors: Path) -> None:
 
 
 def _last_lines(path: Path) -> str:
-    """Return the last lines of a file as one line of printable characters."""
     with path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - _ERRORS))
         lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]

@@ -76,11 +76,7 @@ class SamplingSettings(Settings):
     seed: int = Field(default=0, ge=0)
     """Random seed."""
 
-    @field_validator("size", mode="before")
-    @classmethod
-    def _count_or_share(cls, size: Any) -> Any:
-        """Turn a number given as text into a number; keep a percentage, whose number depends on the pool."""
-        return count_or_share(size)
+    _size = field_validator("size", mode="before")(count_or_share)
 
     def size_of(self, pool: int) -> int:
         """Return the number of examples in each subset of a pool with *pool* examples; round a percentage."""
@@ -119,7 +115,6 @@ class SubsetPlan:
     """True if all fine-tunes of an instance with the same seed use one order of the data; see :func:`lack_little`."""
 
     def __len__(self) -> int:
-        """Number of instances."""
         return len(self.arrays["train_offsets"]) - 1
 
     @property

@@ -120,7 +120,6 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
 
 
 def _check(settings: SamplingSettings) -> None:
-    """Refuse settings that contradict each other."""
     counted, parted = settings.removals is not None, settings.removals_by is not None
     if settings.kind == "removals" and not (counted or parted):
         raise ConfigError(
@@ -165,7 +164,6 @@ class _Draw:
         self._taken = np.zeros(max(self._texts.max(), self._query_texts.max()) + 1, bool)
 
     def instance(self, i: int) -> tuple[Rows, Rows]:
-        """Draw the pool and the queries of one instance."""
         settings = self._settings
         free, generator = self._first & ~self._taken[self._query_texts], stream(settings.seed, "queries", i)
         queries = _drawn(
@@ -298,8 +296,7 @@ def draw_without_repeats(generator: np.random.Generator, n: int, size: int, stra
     _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
     places = quotas(generator, counts, size)
     # A stratum's sample is its rows with the least random keys.
-    keys = generator.random(n)
-    order = np.lexsort((keys, codes))
+    order = np.lexsort((generator.random(n), codes))
     rank = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.sort(order[rank < np.repeat(places, counts)]).astype(np.int64)
 

@@ -94,6 +94,7 @@ class PackedDocuments(NamedTuple):
         answered = np.flatnonzero(positions >= starts)
         parts = (answered - 1, ids[answered], owners[answered], rejected[answered])
         predictors, targets, own, sides = (torch.from_numpy(array).to(device) for array in parts)
+        shares = None if documents.shares is None else [documents.shares_of(row) for row in batch.rows]
         return cls(
             torch.from_numpy(ids)[None].to(device),
             torch.from_numpy(positions)[None].to(device),
@@ -102,9 +103,7 @@ class PackedDocuments(NamedTuple):
             targets,
             own,
             sides,
-            None
-            if documents.shares is None
-            else torch.from_numpy(np.concatenate([documents.shares_of(row) for row in batch.rows])).to(device),
+            None if shares is None else torch.from_numpy(np.concatenate(shares)).to(device),
         )
 
 
@@ -142,9 +141,8 @@ def reads_packed(model: Any) -> bool:
 
 def use_library_attention(model: Any) -> None:
     """Switch a model from packed attention to that of transformers for good; leave other models as they are."""
-    if not reads_packed(model):
-        return
-    model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")
+    if reads_packed(model):
+        model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")
 
 
 @contextmanager
@@ -182,8 +180,7 @@ def attend(
     spans = _checked(module, spans, others)
     sizes = [span.tokens for span in spans]
     parts = zip(spans, *(each.squeeze(0).transpose(0, 1).split(sizes) for each in (query, key, value)), strict=True)
-    mixed = [_attend_span(span, q, k, v, how) for span, q, k, v in parts]
-    return torch.cat(mixed)[None], None
+    return torch.cat([_attend_span(span, q, k, v, how) for span, q, k, v in parts])[None], None
 
 
 def _checked(

@@ -166,7 +166,6 @@ class Chat:
         return None
 
     def _render_chat(self, example: Example) -> Rendered:
-        """Render a conversation with the chat template, up to its answer and whole."""
         messages, given = self._conversation(example)
         chat = example.chat or {}
         learn, asked = chat.get("learn"), messages[: chat.get("asked", -1)]
@@ -212,7 +211,6 @@ class Chat:
         )
 
     def _is_left_out(self, messages: list[dict[str, Any]], given: Mapping[str, Any], prompt: str, whole: str) -> bool:
-        """True if the template leaves the answer out."""
         said = messages[-1].get("content")
         if not isinstance(said, str) or not said.strip():  # tool calls, or a list of parts
             return whole == self._chat([*messages[:-1], chat_message("assistant", "")], given)
@@ -357,36 +355,32 @@ class Chat:
 
     def tokenise_with_places(self, examples: Sequence[Example]) -> tuple[Documents, list[TokenPlaces]]:
         """Tokenise as :meth:`tokenise` does, and return the places of the learnt tokens in each response too."""
-        self._check_places()
         documents: list[tuple[list[int], int]] = []
         places: list[TokenPlaces] = []
-        for first in range(0, len(examples), _PLACED):
-            chunk = examples[first : first + _PLACED]
-            for example, (text, offsets, laid) in zip(chunk, self._read(chunk, places=True), strict=True):
-                places.append(self._places(example, text, offsets, laid))
-                documents.append(laid[:2])
+        for example, text, offsets, laid in self._placed(examples):
+            places.append(self._places(example, text, offsets, laid))
+            documents.append(laid[:2])
         spanned = have_spans(examples)
         return Documents.of(documents, list(map(_shares_of, examples, places)) if spanned else None), places
 
-    def _check_places(self) -> None:
+    def _placed(self, examples: Sequence[Example]) -> Iterator[tuple[Example, Rendered, Any, _Laid]]:
+        """Yield each example with what :meth:`_read` returns of it, the offsets too."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise ConfigError(
                 f"lm {self.name}: its tokenizer does not report the character positions of tokens. Save it as a fast "
                 "tokenizer, with a tokenizer.json."
             )
+        for first in range(0, len(examples), _PLACED):
+            chunk = examples[first : first + _PLACED]
+            for example, read in zip(chunk, self._read(chunk, places=True), strict=True):
+                yield example, *read
 
     def token_places(self, examples: Sequence[Example]) -> list[TokenPlaces]:
         """Return the places of all tokens, those of the prompt too, in ``prompt + "\\n" + response``.
 
         Tokens that only the template writes, and the end-of-text token, have empty ranges.
         """
-        self._check_places()
-        found = []
-        for first in range(0, len(examples), _PLACED):
-            chunk = examples[first : first + _PLACED]
-            for example, (text, offsets, laid) in zip(chunk, self._read(chunk, places=True), strict=True):
-                found.append(self._all_places(example, text, offsets, laid))
-        return found
+        return [self._all_places(*one) for one in self._placed(examples)]
 
     def _all_places(self, example: Example, text: Rendered, offsets: list[tuple[int, int]], laid: _Laid) -> TokenPlaces:
         """Locate all tokens of *laid* in prompt and response, by their offsets in the rendered text."""

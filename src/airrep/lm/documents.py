@@ -42,8 +42,7 @@ def factors_of(examples: Sequence[Example], loss: LossName) -> Float64[np.ndarra
 def lacking(example: Example, loss: LossName) -> str:
     """Return what a loss needs but an example lacks, with advice; empty if it lacks nothing."""
     if loss in PAIRED:
-        missing = "rejected response. Read pairs with --preferences pairs"
-        return "" if example.is_pair else missing
+        return "" if example.is_pair else "rejected response. Read pairs with --preferences pairs"
     if not np.isnan(factor_of(example, loss)):
         return ""
     wanted = f"{' or '.join(WEIGHTS)} that is a number" if loss == "weighted" else "label true or false"

@@ -163,9 +163,7 @@ class TargetLM:
             others = self.chat.tokenise([other for _, other in sides if other is not None])
             rejected = {row: (others.sequence(n), int(others.starts[n])) for n, row in enumerate(rows)}
             found = Documents.paired(self.chat.tokenise([chosen for chosen, _ in sides]), rejected)
-        if loss == "sft":
-            return found
-        return replace(found, factors=factors_of(examples, loss))
+        return found if loss == "sft" else replace(found, factors=factors_of(examples, loss))
 
     def unusable(self, examples: Sequence[Example]) -> dict[int, str]:
         """Map the row of each example that :meth:`tokenise` refuses to the reason.
@@ -369,8 +367,7 @@ class TargetLM:
         with self._evaluation("evaluation"):
             for batch, packed in self._batches(documents):
                 each = token_losses(self.model, packed).float().cpu().numpy()
-                lengths = documents.response_lengths[batch.rows]
-                parts = np.split(each, np.cumsum(lengths)[:-1])
+                parts = np.split(each, np.cumsum(documents.response_lengths[batch.rows])[:-1])
                 found |= dict(zip(batch.rows.tolist(), parts, strict=True))
         return [found[row] for row in range(len(documents))]
 
@@ -511,7 +508,6 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path, *, stored: bo
 
 
 def _plan(settings: LmSettings, files: LmFiles, stored: bool) -> MemoryPlan | None:
-    """Plan how to read the LM within the memory setting; None if it is not set."""
     if settings.memory is None:
         return None
     if not stored:
@@ -666,7 +662,6 @@ def _packed(lm: TargetLM, documents: Documents) -> list[np.ndarray] | None:
 
 
 def _agree(found: list[np.ndarray] | None, wanted: list[np.ndarray]) -> bool:
-    """True if every token's loss agrees within the tolerance."""
     return found is not None and all(
         np.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE) for one, other in zip(found, wanted, strict=True)
     )

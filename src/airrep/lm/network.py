@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from airrep.arrays import Rows
@@ -34,7 +35,7 @@ from airrep.lm.settings import FineTuneSettings, LossName
 from airrep.runtime.devices import ResolvedPrecision, autocast, without_cudnn
 from airrep.runtime.packing import pack
 from airrep.runtime.seeding import stream
-from airrep.shapes import Float, Float64
+from airrep.shapes import Float, Float64, Int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class Preference:
     reference: Float64[np.ndarray, "n 2"] | None = None
     """Log likelihoods of both responses before the fine-tune; None takes those that the LM gives now."""
     drift: float = 0.0
-    """z of KTO."""
+    """z of KTO: the mean gain in log likelihood of mismatched responses, at least 0."""
 
     def take(self, rows: Rows) -> Self:
         """Return the loss for some of the documents."""
@@ -108,11 +109,6 @@ def side_sums(
     return sums.view(count, 2), torch.bincount(place, minlength=2 * count).view(count, 2).to(each)
 
 
-def drift_of(now: Float64[np.ndarray, "n 2"], before: Float64[np.ndarray, "n 2"]) -> float:
-    """Return z of KTO: the mean gain in log likelihood of mismatched responses, at least 0."""
-    return max(0.0, float((now - before)[:, 0].mean()))
-
-
 def mismatched(documents: Documents) -> Documents:
     """Pair each prompt with the response of the document before it, and the first prompt with the last response."""
     count = len(documents)
@@ -130,6 +126,9 @@ Refer: TypeAlias = Callable[[Documents], Float64[np.ndarray, "n 2"]]
 
 IDLE = "airrep_idle"
 """Attribute of a model: names of linear maps that it never calls, since it multiplies with their weights itself."""
+
+_PIECE = 2**20
+"""Logits that are worked on at once: few enough for a processor's cache."""
 
 _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """Words of an error that say memory is short."""
@@ -154,8 +153,44 @@ class Execution:
 
 
 def token_losses(model: Any, batch: PackedDocuments) -> Float[Tensor, " r"]:
-    """Return the cross-entropy of each response token given all tokens before it, in nats; see :func:`token_logits`."""
-    return functional.cross_entropy(token_logits(model, batch), batch.targets, reduction="none")
+    """Return the cross-entropy of each response token given all tokens before it, in nats; see :func:`token_logits`.
+
+    It can be differentiated once.
+    """
+    return losses_of(token_logits(model, batch), batch.targets)
+
+
+def losses_of(logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"]) -> Float[Tensor, " r"]:
+    """Return the cross-entropy of each row of logits, in nats; it overwrites them, and can be differentiated once."""
+    losses: Tensor = _CrossEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
+    return losses
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Cross-entropy of logits in their own memory, which then holds probabilities, and at last the gradient.
+
+    That of torch holds the logits of a batch three times more, which a large vocabulary makes the most memory of all.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"]) -> Float[Tensor, " r"]:
+        rows, losses = logits.detach(), logits.new_empty(len(logits))
+        step = max(1, _PIECE // rows.shape[1])
+        for part, own, found in zip(rows.split(step), targets.split(step), losses.split(step), strict=True):
+            part.sub_(part.amax(dim=1, keepdim=True))
+            chosen = part.gather(1, own[:, None])
+            total = part.exp_().sum(dim=1, keepdim=True)
+            part.div_(total)
+            torch.sub(total.log(), chosen, out=found[:, None])
+        ctx.save_for_backward(rows, targets)
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factors: Float[Tensor, " r"]) -> tuple[Float[Tensor, "r v"], None]:
+        rows, targets = ctx.saved_tensors
+        rows.mul_(factors[:, None]).scatter_add_(1, targets[:, None], -factors[:, None])
+        return rows, None
 
 
 def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
@@ -269,7 +304,6 @@ def _stop(_module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str
 
 
 def _blocks(model: Any, name: str) -> torch.nn.ModuleList:
-    """The layers of an LM, first to last."""
     count = getattr(model.config, "num_hidden_layers", None)
     for module in model.base_model.modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:
@@ -459,8 +493,8 @@ def accumulate(model: Any, documents: Documents, execution: Execution, goal: Goa
     preference = None if goal is None else goal.preference
     if goal is not None and goal.mixed is not None and goal.before is not None:
         with torch.no_grad():
-            now = likelihoods(model, goal.mixed, execution)
-        preference = replace(goal.preference, drift=drift_of(now, goal.before))
+            gains = likelihoods(model, goal.mixed, execution) - goal.before
+        preference = replace(goal.preference, drift=max(0.0, float(gains[:, 0].mean())))
     total = torch.zeros((), device=execution.device)
     for batch in pack(documents.lengths, execution.batch_tokens):
         packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)

@@ -138,9 +138,6 @@ class _Packed:
     def __init__(self, rows: int, width: int) -> None:
         self.shape = (rows, width)
 
-    def _places(self, which: Rows) -> Int64[Tensor, " n"]:
-        return torch.arange(self.shape[0])[which]
-
 
 class Bytes(_Packed):
     """8-bit weight of bitsandbytes: codes from −127 to 127, times a row's largest number / 127 (arXiv 2208.07339)."""
@@ -193,7 +190,7 @@ class Columns(_Packed):
         self._codes, self._zeros, self._scales, self._groups = codes, zeros, scales, groups
 
     def rows(self, which: Rows) -> Float[Tensor, "n i"]:
-        places = self._places(which)
+        places = torch.arange(self.shape[0])[which]
         scales = self._scales[:, places]
         codes = self._codes(places).sub_(self._zeros[:, places][self._groups]).to(scales.dtype)
         return codes.mul_(scales[self._groups]).t()
@@ -284,14 +281,11 @@ def _spread(words: Int32[Tensor, "groups packed"], bits: int) -> Int32[Tensor, "
     return found.flatten(1)
 
 
-class Blocks:
+class Blocks(_Packed):
     """A matrix in a GGUF file, mapped into memory; rows are converted to float32 when they are read."""
 
-    kind: torch.dtype | None = None
-    device = torch.device("cpu")
-
     def __init__(self, file: Path, place: Place) -> None:
-        self.shape = (place.rows, place.width)
+        super().__init__(place.rows, place.width)
         self._type = place.type
         self._data = np.memmap(file, np.uint8, "r", place.offset, (place.rows, place.row_bytes))
         self._order = None if place.order is None else np.array(place.order)

@@ -103,11 +103,8 @@ class LmSettings(LmReading):
             )
         return template
 
-    @field_validator("lm")
-    @classmethod
-    def _settled(cls, lm: str) -> str:
-        """Resolve a folder's path, so that workers elsewhere find it, and name the checkpoint that is taken."""
-        return settled_name(lm)
+    # an absolute path, so that workers elsewhere find it
+    _settled = field_validator("lm")(settled_name)
 
 
 def memory_bytes(amount: str) -> int | None:

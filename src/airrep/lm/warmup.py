@@ -210,7 +210,6 @@ def _marks(steps: int, checkpoints: int) -> tuple[int, ...]:
 def _request(
     corpus: Corpus, lm: LmSettings, fine_tune: FineTuneSettings, draw: Mapping[str, int | None]
 ) -> dict[str, Any]:
-    """Everything that decides the weights."""
     return {
         "corpus": corpus.fingerprint,
         # A digest of the files, so that a finished warm-up is found without loading the LM.

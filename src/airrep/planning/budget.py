@@ -356,14 +356,14 @@ class Forecast:
         return self.fixed + self.seconds * self.examples
 
 
-def forecast_index(train: Corpus, build: Build, seed: int = 0) -> Forecast:
+def forecast_index(train: Corpus, build: Build) -> Forecast:
     """Build two indexes of random examples in a temporary folder, and read what they cost.
 
     The time to learn from the corpus is a line through both: a fixed part, and a part for each example.
     """
     if len(train) < 2:
         raise ConfigError(f"--dry-run: needs at least 2 examples to measure, not {len(train)}. Leave --dry-run out.")
-    rows = stream(seed, "dry run").permutation(len(train))
+    rows = stream(0, "dry run").permutation(len(train))
     with tempfile.TemporaryDirectory() as folder, stored_in(Path(folder) / "gradients"):
         some = rows[: min(FIRST, len(rows) // 2)]
         first = _built(train.take(some), build, Path(folder) / "first")

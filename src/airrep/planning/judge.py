@@ -137,7 +137,6 @@ def _plans(hand: AtHand, queries: int) -> list[JudgingPlan]:
 
 
 def _least(hand: AtHand, queries: int) -> float:
-    """Return the seconds for the fewest and smallest subsets."""
     return min(plan.least for plan in _plans(hand, queries))
 
 

@@ -226,8 +226,8 @@ def _text(example: Example) -> str:
     return f"{short_prompt(folded(example.prompt), TEXT)} → {short(example.response, TEXT)}"
 
 
-def _signed(value: float, digits: int = 3) -> str:
-    return true_minus(signed(value, digits))
+def _signed(value: float) -> str:
+    return true_minus(signed(value))
 
 
 _MAKERS: Mapping[type[Answer], Callable[[Any], Iterable[Table]]] = {

@@ -130,7 +130,6 @@ def _safe(text: str) -> str:
 
 
 def _wide(text: str) -> float:
-    """Estimate the width of a text in pixels."""
     return SIZE * sum(1.0 if unicodedata.east_asian_width(sign) in "WF" else 0.57 for sign in text)
 
 
@@ -173,15 +172,15 @@ _SHAPES = (
 """Outlines of markers about 0; the first is a circle."""
 
 
-def _marker(number: int, x: float, y: float, radius: float = 3.5) -> str:
+def _marker(number: int, x: float, y: float) -> str:
     """The marker of the row with a number: 6 shapes, filled or hollow, and 10 colours, so that 60 look unlike."""
     colour = COLOURS[number % len(COLOURS)]
     fill, shape = ("#ffffff" if number // len(_SHAPES) % 2 else colour), _SHAPES[number % len(_SHAPES)]
     look = f'fill="{fill}" stroke="{colour}"'
     if not shape:
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" {look} stroke-width="1.4"/>'
-    moved = f"translate({x:.1f} {y:.1f}) scale({radius:.1f})"
-    return f'<path d="{shape}" transform="{moved}" {look} stroke-width="{1.4 / radius:.2f}"/>'
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" {look} stroke-width="1.4"/>'
+    moved = f"translate({x:.1f} {y:.1f}) scale(3.5)"
+    return f'<path d="{shape}" transform="{moved}" {look} stroke-width="0.40"/>'
 
 
 def _legend(names: Sequence[str], top: float, *, lines: bool) -> list[str]:

@@ -81,7 +81,6 @@ def _of_result(index: IndexRows, path: str | Path) -> Iterator[Citation]:
 
 
 def _same(citation: Citation, index: IndexRows) -> Citation:
-    """Compare the citation of a result with the current example in the index."""
     if citation.row is None:
         return replace(citation, check="it is no longer in the index")
     return checked(citation, text_hash(index.example(citation.row)), "the index")
@@ -162,7 +161,6 @@ def _shares(cited: Mapping[int, Citation], shares: Mapping[int, float]) -> Itera
 
 
 def _examples(cited: Mapping[int, Citation], shares: Mapping[int, float], hits: Iterable[Hit]) -> Table:
-    """Return a table with a line for each example."""
     ids = {hit.row: hit.example.place for hit in hits}
     ordered = sorted(cited.values(), key=lambda one: -shares[one.row or 0])
     lines = [

@@ -131,8 +131,7 @@ def value_table(title: str, panels: Sequence[ReportSource]) -> Table:
         rows = _rows(name, panels)
         mean = [] if best is None else [Cell(hundred(means[name]), strong=means[name] == best)]
         values = (value_cell(panel.rows.get(name), panel.evaluation.best) for panel in panels)
-        cells = (*values, *mean, *(_cost_cells(rows) if costs else ()))
-        lines.append(Line(name_cell(rows), cells))
+        lines.append(Line(name_cell(rows), (*values, *mean, *(_cost_cells(rows) if costs else ()))))
     lines += _references(panels, blank=len(heads))
     columns = ("Method", *(panel.label for panel in panels), *heads)
     text = _how_to_read(panels, mean=best is not None)

@@ -153,7 +153,6 @@ def _labels(shown: Sequence[Section]) -> dict[str, str]:
 
 
 def _facts(sources: Sources) -> dict[str, str]:
-    """Return the facts at the top of the page, by name."""
     found = [source.evaluation for source in sources.evaluations]
     facts = {"Evaluations": f"{len(found):,}"}
     if found:
@@ -165,7 +164,6 @@ def _facts(sources: Sources) -> dict[str, str]:
 
 
 def _figure_files(page: Page, folder: Path) -> dict[Path, bytes]:
-    """Return the contents of the figures' files and of the captions' file, by path."""
     labels, files, captions = _labels(page.sections), {}, []
     for exhibit in page.figures:
         files[folder / f"{exhibit.name}.svg"] = page_bytes(exhibit.svg)

@@ -91,8 +91,7 @@ def push(
                     )
                 without_texts(IndexRows(here), made)
                 manifest = read_manifest(made)
-            card = _card(here, manifest, place, licence, judged)
-            (made / CARD).write_text(card, encoding="utf-8")
+            (made / CARD).write_text(_card(here, manifest, place, licence, judged), encoding="utf-8")
             if CARD in manifest["files"]:
                 manifest["files"] |= describe_files(made, [CARD])
                 write_manifest(made, manifest["kind"], manifest)

@@ -216,8 +216,7 @@ def query_marks(hits: Sequence[Hit]) -> list[Span]:
     """Return the query's words that hits share; with scores by token, the words with most of the hits' scores."""
     told = [hit.why.tokens for hit in hits if hit.why is not None and hit.why.tokens is not None]
     if told:
-        sums = np.sum([one.of_query for one in told], axis=0).tolist()
-        return _noted(told[0].query, sums)
+        return _noted(told[0].query, np.sum([one.of_query for one in told], axis=0).tolist())
     return [span for hit in hits if hit.why is not None for same in hit.why.same_words for span in same.query]
 
 

@@ -279,7 +279,6 @@ def _cautions(runs: Sequence[Run]) -> list[str]:
 
 @cache
 def _environment() -> Environment:
-    """Return the Jinja environment with the filters and functions of this page."""
     made = environment().overlay()
     made.filters = made.filters | {"apart": apart, "cut": cut, "mark_places": mark_places, "shifted": shifted}
     made.filters |= {"contrast": is_contrast}

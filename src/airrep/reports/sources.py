@@ -63,7 +63,6 @@ def _join(runs: Named) -> Evaluation:
 
 
 def _check_names(runs: Named) -> None:
-    """Raise ConfigError if two runs have a row with the same name."""
     known: dict[str, str] = {}
     for name, run in runs:
         for row in run.rows:

@@ -94,16 +94,15 @@ def interval(ends: Sequence[float] | None, show: Callable[[float], str] = hundre
     return "" if ends is None else f"[{show(ends[0])}, {show(ends[1])}]"
 
 
-def held_out_table(head: str, rows: Iterable[Mapping[str, Any]], judged: str) -> Table:
-    """Return the table of held-out LDS × 100 of each row, a JSON object, and of *judged* minus the row."""
+def held_out_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """Return the table of held-out LDS × 100 of each row, a JSON object, and of the sum of methods minus the row."""
 
     def texts(found: Mapping[str, Any] | None, name: str) -> tuple[str, str]:
         return ("", "") if found is None else (hundred(found[name]), interval(found["interval"]))
 
-    columns = (head, "held-out LDS × 100", "95 % interval", f"{judged} minus it", "95 % interval")
-    gap = f"{judged}_minus_it"
+    columns = ("method and pool", "held-out LDS × 100", "95 % interval", "sum minus it", "95 % interval")
     return Table.of_texts(
-        columns, ((row["name"], *texts(row["lds"], "lds"), *texts(row[gap], "difference")) for row in rows)
+        columns, ((row["name"], *texts(row["lds"], "lds"), *texts(row["sum_minus_it"], "difference")) for row in rows)
     )
 
 

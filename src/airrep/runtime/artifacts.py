@@ -151,7 +151,6 @@ def check_kind(folder: Path, manifest: Mapping[str, Any], kind: str) -> None:
 
 
 def _parse_manifest(folder: Path, kind: str | None) -> tuple[bytes, dict[str, Any]]:
-    """Return a manifest's bytes and its parsed content."""
     path = folder / MANIFEST
     if not path.is_file():
         raise ArtifactError(_why_absent(folder, kind))
@@ -300,7 +299,6 @@ def canonical_json(value: object) -> bytes:
 
 
 def _of_numpy(value: object) -> object:
-    """Convert a NumPy number to a Python number."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

@@ -116,7 +116,6 @@ def _asked(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in nested lists and objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):

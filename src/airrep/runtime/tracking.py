@@ -108,7 +108,6 @@ class Tracker:
 
 
 def _library(asked: str) -> tuple[Any, Callable[..., _Run], str]:
-    """Return a tracker's library, its class of runs, and the project."""
     name, _, project = asked.partition(":")
     if name not in _RUNS:
         raise ConfigError(

@@ -302,10 +302,6 @@ class SumAsked(Asked):
             total += part.of_row(row) * weights
         return total
 
-    def weighed(self, weights: np.ndarray) -> "SumAsked":
-        """Return the same queries with other weights ``(q, c)``."""
-        return SumAsked(self.parts, weights, self.pooling)
-
     def channels(self) -> Mapping[str, Asked]:
         return {
             name: SumAsked({name: part}, self.weights[:, [place]], self.pooling)
@@ -423,14 +419,9 @@ def check_size(greatest: float, piece: Piece) -> None:
 
 
 def score_blocks(asked: Asked, *, block_rows: int = PIECE_ROWS) -> Iterator[tuple[int, np.ndarray]]:
-    """Stream all influence scores in order of rows.
+    """Stream all influence scores in order of rows: number of the first row, and scores ``(q, b)`` float32.
 
-    Yields:
-        The number of the first row, and scores ``(q, b)`` float32; higher = more helpful.
-
-    Raises:
-        ConfigError: *block_rows* is below 1, or not a whole number.
-        DataError: a score is not finite.
+    ConfigError: *block_rows* is below 1, or not a whole number. DataError: a score is not finite.
     """
     if whole_number("block_rows", block_rows) < 1:
         raise ConfigError(f"block_rows is {block_rows}; it must be at least 1.")
@@ -452,11 +443,7 @@ def score_all(asked: Asked) -> np.ndarray:
 
 
 def stream_scores(asked: Asked, keep: Mask | None = None) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Stream influence scores of all kept rows in order, in parts; memory does not grow with the number of rows.
-
-    Yields:
-        Row numbers ``(b,)``, and float64 scores ``(q, b)``; higher = more helpful.
-    """
+    """Stream row numbers ``(b,)`` and float64 scores ``(q, b)`` of all kept rows in order; memory is that of a part."""
     size = asked.rows_at_once(min(PIECE_ROWS, max(1, CELLS // max(1, len(asked)))))
     for piece in pieces(asked.spans, size, keep):
         yield piece.rows, asked.scores(piece).T

@@ -28,7 +28,6 @@ HELD = 2**22
 WIDE = 2**22
 """CSR features with more columns are narrowed before they are multiplied, since a transpose costs time per column."""
 
-
 SparseSource: TypeAlias = SparseMatrix | Postings
 """Sparse features of a block: a matrix, or postings, from which chosen columns are read as a matrix."""
 
@@ -80,13 +79,6 @@ class MappedBlocks(Sequence[Block]):
 
     def __iter__(self) -> Iterator[Block]:
         return (self[position] for position in range(len(self)))
-
-
-class Shape(NamedTuple):
-    """Number of rows of all blocks, and number of features of each row."""
-
-    rows: int
-    dimension: int
 
 
 def quantise(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -197,11 +189,8 @@ class Piece:
     def sparse(self, block: Block) -> SparseMatrix:
         """Read the sparse features of the piece, float64 ``(b, d)``."""
         matrix = block.features
-        if isinstance(matrix, ByColumn):
-            return self._by_column(matrix)
-        return self.take(matrix).astype(np.float64, copy=False)
-
-    def _by_column(self, matrix: ByColumn) -> ByColumn:
+        if not isinstance(matrix, ByColumn):
+            return self.take(matrix).astype(np.float64, copy=False)
         first, stop = int(self.rows[0]) - self.start, int(self.rows[-1]) + 1 - self.start
         if 2 * (stop - first) <= matrix.shape[0]:
             matrix = matrix.part(first, stop)
@@ -231,8 +220,8 @@ def pieces_of(spans: Sequence[Span], size: int, rows: Rows) -> Iterator[tuple[sl
             yield place, Piece(number, spans[number].start, rows[place], size, rooms)
 
 
-def check_blocks(blocks: Sequence[Block]) -> Shape:
-    """Count rows and features; refuse an empty list, gaps between rows, and blocks whose features differ in form."""
+def check_blocks(blocks: Sequence[Block]) -> None:
+    """Refuse an empty list, gaps between rows, and blocks whose features differ in form."""
     if not len(blocks):
         raise DataError(
             "blocks is empty, so there are no features to score. Pass the features of at least one example."
@@ -249,7 +238,6 @@ def check_blocks(blocks: Sequence[Block]) -> Shape:
                 "blocks of features that all come from one index."
             )
         rows += block.features.shape[0]
-    return Shape(rows, first[1])
 
 
 def _kind(block: Block) -> tuple[bool, int]:
@@ -313,15 +301,6 @@ class Narrow:
                 found = select_columns(source, self.columns)
             last = self._last = key, Block(piece.start, found)
         return piece.sparse(last[1])
-
-
-def check_keep(keep: Mask | None, rows: int) -> int:
-    """Count the rows that a mask keeps, all if it is None; refuse a mask that is not bool ``(rows,)``."""
-    if keep is None:
-        return rows
-    if keep.shape != (rows,) or keep.dtype != np.bool_:
-        raise ConfigError(f"keep has type {keep.dtype} and shape {keep.shape}; it must be bool with shape ({rows},).")
-    return int(np.count_nonzero(keep))
 
 
 def check_count(what: str, count: int, kept: int) -> None:

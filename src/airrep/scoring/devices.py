@@ -24,8 +24,8 @@ class Device:
         """Prepare features ``(b, d)`` of any type to be multiplied; *room* may hold the result."""
         return widened(features, room)
 
-    def queries(self, queries: np.ndarray, *, rounded: bool = False) -> Any:  # noqa: ARG002
-        """Prepare queries ``(q, d)`` float32 to be multiplied; on a GPU, *rounded* makes them bfloat16."""
+    def queries(self, queries: np.ndarray) -> Any:
+        """Prepare queries ``(q, d)`` float32 to be multiplied."""
         return queries
 
     def norms(self, rows: Any) -> np.ndarray:
@@ -46,7 +46,7 @@ class Card(Device):
     """A CUDA device."""
 
     slack = 2.0**-8 + 2.0**-16
-    """Covers inputs that are rounded to bfloat16, or to TF32 if a program allowed this for float32 products."""
+    """Covers inputs that are rounded to TF32, if a program allowed this for float32 products, with room to spare."""
 
     def __init__(self, name: str) -> None:
         import torch  # here, since the CPU does not need torch
@@ -57,18 +57,17 @@ class Card(Device):
         """Copy features to the GPU as they are stored, and convert them to float32 there."""
         return self._torch.from_numpy(_writeable(features)).to(self._name).float()
 
-    def queries(self, queries: np.ndarray, *, rounded: bool = False) -> Any:
-        """Copy queries to the GPU, in bfloat16 if *rounded*."""
-        there = self._torch.from_numpy(_writeable(queries)).to(self._name)
-        return there.bfloat16() if rounded else there
+    def queries(self, queries: np.ndarray) -> Any:
+        """Copy queries to the GPU."""
+        return self._torch.from_numpy(_writeable(queries)).to(self._name)
 
     def norms(self, rows: Any) -> np.ndarray:
         """Compute norms of rows, ``(b,)``."""
         return self._torch.linalg.vector_norm(rows, dim=1).cpu().numpy()
 
     def multiply(self, rows: Any, queries: Any, out: np.ndarray) -> None:
-        """Write scores ``(b, q)`` into *out*, computed in the type of the queries."""
-        out[...] = self._torch.mm(rows.to(queries.dtype), queries.t()).float().cpu().numpy()
+        """Write scores ``(b, q)`` into *out*."""
+        out[...] = self._torch.mm(rows, queries.t()).cpu().numpy()
 
 
 CPU = Device()

@@ -53,7 +53,7 @@ def _tiles(queries: SparseFeatures, groups: int) -> Iterator[slice]:
 
 def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> SparseFeatures:
     """Return the gain L of each group and column, ``(m, columns)``; most are 0."""
-    used, membership = groups.membership()
+    used, membership = groups.membership
     sums = _PartSums.of(membership, len(columns)) or _MemberSums(membership, len(columns))
     for block in blocks:
         features = block.features

@@ -47,7 +47,7 @@ class MemberChunk(NamedTuple):
 
 def member_chunks(spans: Sequence[Span], groups: Groups, size: int, dtype: type = np.float32) -> Iterator[MemberChunk]:
     """Cut the rows that are in some group into pieces of at most *size*; tables have the type *dtype*."""
-    used, membership = groups.membership()
+    used, membership = groups.membership
     everyone = np.arange(len(groups))
     for place, piece in pieces_of(spans, size, used):
         own = membership[place].astype(dtype)
@@ -75,19 +75,14 @@ def pooled_features(blocks: Sequence[Block], groups: Groups, pooling: Pooling) -
     """Pool members' features, so that products with queries are group scores by a linear pool, ``(m, d)`` float64."""
     size = piece_rows(blocks, ROWS)
     sums = np.zeros((len(groups), blocks[0].features.shape[1]))
-    directions = _directions(blocks, groups, size) if pooling.kind == "diminishing" else None
+    directions = np.zeros_like(sums)  # Σ_i φ(z_i) / ‖φ(z_i)‖ over each group's members
+    if pooling.kind == "diminishing":
+        for chunk in member_chunks(spans_of(blocks), groups, size, np.float64):
+            chunk.add(directions, unit_rows(chunk.piece.dense(blocks, np.float64)))
     for chunk in member_chunks(spans_of(blocks), groups, size, np.float64):
         features = chunk.piece.dense(blocks, np.float64)
-        chunk.add(sums, features, None if directions is None else _shares(chunk, features, directions))
+        chunk.add(sums, features, _shares(chunk, features, directions) if pooling.kind == "diminishing" else None)
     return sums if pooling.kind == "sum" else sums / groups.sizes[:, None]
-
-
-def _directions(blocks: Sequence[Block], groups: Groups, size: int) -> np.ndarray:
-    """Compute Σ_i φ(z_i) / ‖φ(z_i)‖ over each group's members, ``(m, d)``."""
-    sums = np.zeros((len(groups), blocks[0].features.shape[1]))
-    for chunk in member_chunks(spans_of(blocks), groups, size, np.float64):
-        chunk.add(sums, unit_rows(chunk.piece.dense(blocks, np.float64)))
-    return sums
 
 
 def _shares(chunk: MemberChunk, features: np.ndarray, directions: np.ndarray) -> np.ndarray:
@@ -137,12 +132,8 @@ def group_scores(
 
     Groups may overlap. Each channel has its own pool when *pool* is None; see :class:`airrep.scoring.pooling.Pooling`.
     *temperature* is the temperature of attention. *examples* is the number of training examples from which order-K
-    removes the group; all rows when None.
-
-    Raises:
-        ConfigError: an unknown pool, a temperature not above 0, a row that no block has, or order-K for a group of
-            all examples.
-        DataError: a feature or score is not finite, or order-inf is undefined for these features.
+    removes the group; all rows when None. ConfigError: an unknown pool, a temperature not above 0, a row that no block
+    has, or order-K for a group of all examples. DataError: a feature or score is not finite, or order-inf is undefined.
     """
     pooling = None if pool is None else Pooling.parse(pool, temperature)
     check_rows(groups, asked.rows)
@@ -197,7 +188,7 @@ def pooled(asked: "Asked", groups: Groups, pooling: Pooling, *, exact: bool) -> 
 def _exact(asked: "Asked", groups: Groups, pooling: Pooling) -> np.ndarray:
     """Compute group scores for some queries from members' scores, both in float64, ``(q, m)``."""
     pools = [_Float64Pool(pooling) for _ in range(len(groups))]
-    used, membership = groups.membership()
+    used, membership = groups.membership
     for place, piece in pieces_of(asked.spans, asked.rows_at_once(ROWS), used):
         scores, members = asked.scores(piece), membership[place].toarray().T
         for pool, mine in zip(pools, members.astype(bool), strict=True):
@@ -245,9 +236,7 @@ class _SumTile:
         self.center = np.full(len(asked), np.inf, np.float32)
         """Center of each query's scores, ``(w,)``: distances from it are summed, so that equal scores stay exact."""
         self.looks, self.centered, self.bound = LOOKS, False, 0.0
-        self.begun = (
-            pooling.kind == "attention"
-        )  # signed scores may all lie far below 0: their first ones set the maximum
+        self.begun = pooling.kind == "attention"  # signed scores may lie far below 0: the first ones set the maximum
 
     def see(self, chunk: MemberChunk, scratch: np.ndarray) -> None:
         """Add the rows of a chunk."""

@@ -26,11 +26,8 @@ _FORM = 'Write {"name": [ids or rows], …} or [[ids or rows], …].'
 class Groups:
     """Named groups of rows, which may overlap; a row is at most once in a group.
 
-    The members of group j are ``rows[offsets[j] : offsets[j + 1]]``, ascending.
-
-    Raises:
-        ConfigError: a name comes twice or is not valid Unicode, a group is empty or holds a row twice, a row number is
-            negative, or the offsets do not fit.
+    The members of group j are ``rows[offsets[j] : offsets[j + 1]]``, ascending. ConfigError: a name comes twice or is
+    not valid Unicode, a group is empty or holds a row twice, a row number is negative, or the offsets do not fit.
     """
 
     names: tuple[str, ...]
@@ -45,28 +42,22 @@ class Groups:
         rows, offsets = np.asarray(self.rows), np.asarray(self.offsets)
         if not all(array.ndim == 1 and np.issubdtype(array.dtype, np.integer) for array in (rows, offsets)):
             raise ConfigError("groups: rows and offsets must be flat lists of whole numbers.")
-        self._check_offsets(offsets, len(rows))
-        self._check_names()
-        object.__setattr__(self, "rows", self._ordered(rows.astype(np.int64), offsets))
-        object.__setattr__(self, "offsets", offsets.astype(np.int64))
-
-    def _check_offsets(self, offsets: np.ndarray, total: int) -> None:
-        fit = len(offsets) == len(self.names) + 1 and offsets[0] == 0 and offsets[-1] == total
+        fit = len(offsets) == len(self.names) + 1 and offsets[0] == 0 and offsets[-1] == len(rows)
         if not fit or (np.diff(offsets) < 0).any():
             raise ConfigError(
-                f"groups: offsets must be {len(self.names) + 1} numbers that rise from 0 to {total}. Build the groups "
-                "with Groups.from_lists."
+                f"groups: offsets must be {len(self.names) + 1} numbers that rise from 0 to {len(rows)}. Build the "
+                "groups with Groups.from_lists."
             )
         empty = np.flatnonzero(np.diff(offsets) == 0)
         if len(empty):
             raise ConfigError(f"group '{self.names[empty[0]]}' has no members. Remove the group, or add members.")
-
-    def _check_names(self) -> None:
         for name in self.names:
             check_unicode("group", name)
         if len(set(self.names)) < len(self.names):
             twice = next(name for i, name in enumerate(self.names) if name in self.names[:i])
             raise ConfigError(f"group '{twice}': two groups have this name. Rename one of them.")
+        object.__setattr__(self, "rows", self._ordered(rows.astype(np.int64), offsets))
+        object.__setattr__(self, "offsets", offsets.astype(np.int64))
 
     def _ordered(self, rows: Rows, offsets: np.ndarray) -> Rows:
         rises = rows[1:] > rows[:-1]
@@ -105,12 +96,9 @@ class Groups:
         bounds = self.offsets[first : last + 1]
         return Groups(self.names[first:last], self.rows[bounds[0] : bounds[-1]], bounds - bounds[0])
 
+    @cached_property  # since each channel needs it
     def membership(self) -> tuple[Rows, SparseRows]:
-        """Return the rows that are in some group, ascending, and a matrix with ones at ``(place of a row, group)``."""
-        return self._membership  # cached, since each channel needs it
-
-    @cached_property
-    def _membership(self) -> tuple[Rows, SparseRows]:
+        """The rows that are in some group, ascending, and a matrix with ones at ``(place of a row, group)``."""
         used, column = _distinct(self.rows)
         return used, SparseRows(np.ones(len(column), np.int8), column, self.offsets, (len(self), len(used))).T
 
@@ -126,13 +114,10 @@ class Groups:
         """Make a group for each label, in order of first appearance; rows without a label form the group ``(none)``.
 
         *labels* has a label for each row; *keep* ``(n,)`` masks the rows to put into groups, and None keeps all.
-        ConfigError: *keep* has another shape.
         """
         names, codes = _encoded(labels)
         rows = np.arange(len(codes))
         if keep is not None:
-            if keep.shape != (len(codes),):
-                raise ConfigError(f"keep has shape {keep.shape}; it must be ({len(codes)},), one for each label.")
             rows, codes = np.flatnonzero(keep), codes[keep]
         first = np.full(len(names), len(codes))
         first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal codes, the last written stays
@@ -181,8 +166,7 @@ def _row_numbers(name: str, rows: Sequence[int] | np.ndarray) -> Rows:
 def read_groups(path: str | Path) -> dict[str, list[Any]]:
     """Read groups from JSON: an object of names and lists, or a list of lists, of ids or row numbers.
 
-    Raises:
-        DataError: the file is missing, not JSON, or of another form.
+    DataError: the file is missing, not JSON, or of another form.
     """
     try:
         groups = json.loads(Path(path).read_bytes())

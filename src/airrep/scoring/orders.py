@@ -7,7 +7,7 @@ import numpy as np
 
 from airrep.arrays import DenseFeatures, SparseFeatures
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.blocks import Block, Piece, piece_rows, pieces_of, spans_of
+from airrep.scoring.blocks import Block, piece_rows, pieces_of, spans_of
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
 from airrep.sparse import SparseRows
@@ -33,15 +33,18 @@ def order_scores(
     examples: int,
     scale: float = 1,
 ) -> np.ndarray:
-    """Compute the increase of each query's loss if a group were removed; features are taken as H^(-1/2) ∇ℓ.
+    """Compute the increase of each query's loss if a group were removed, ``(q, m)`` float32, from float64 on the CPU.
 
-    See :func:`airrep.scoring.group_scores.group_scores` for the arguments; the pool is of kind ``"order"``.
-    The features in *blocks* were multiplied by *scale*, and those of *queries* divided by it.
-
-    Returns:
-        ``(q, m)`` float32, computed in float64 on the CPU; higher = more helpful.
+    Features are taken as H^(-1/2) ∇ℓ; those in *blocks* were multiplied by *scale*, and *queries* divided by it. For
+    other arguments see :func:`airrep.scoring.group_scores.group_scores`; the pool is of kind ``"order"``.
     """
-    _check_sizes(groups, examples, pooling)
+    full = np.flatnonzero(groups.sizes >= examples)
+    if len(full):
+        raise ConfigError(
+            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but --pool {pooling} "
+            "estimates the effect of removing the group, so other examples must remain. Remove members from the group, "
+            "or use another --pool."
+        )
     d, size = queries.shape[1], piece_rows(blocks, ROWS)
     step = max(1, SUMS // max(d, size))
     scores = np.empty((queries.shape[0], len(groups)), dtype=np.float32)
@@ -52,22 +55,12 @@ def order_scores(
     return scores
 
 
-def _check_sizes(groups: Groups, examples: int, pooling: Pooling) -> None:
-    full = np.flatnonzero(groups.sizes >= examples)
-    if len(full):
-        raise ConfigError(
-            f"group '{groups.names[full[0]]}': has all {examples:,} training examples, but --pool {pooling} "
-            "estimates the effect of removing the group, so other examples must remain. Remove members from the group, "
-            "or use another --pool."
-        )
-
-
 class _GroupPart:
     """Some groups; each product reads all members once."""
 
     def __init__(self, blocks: Sequence[Block], groups: Groups, size: int, dimension: int, scale: float) -> None:
         self.blocks, self.groups, self.size, self.dimension, self.scale = blocks, groups, size, dimension, scale
-        self.used, membership = groups.membership()
+        self.used, membership = groups.membership
         self.membership = membership.astype(np.float64)
 
     def total(self) -> np.ndarray:
@@ -84,11 +77,9 @@ class _GroupPart:
     def _read(self) -> Iterator[tuple[SparseRows, Any]]:
         """Yield, by piece, ones where a row is in a group ``(g, b)``, and the rows' features, dense or CSR float64."""
         for place, piece in pieces_of(spans_of(self.blocks), self.size, self.used):
-            yield self.membership[place].T, self._features(piece)
-
-    def _features(self, piece: Piece) -> Any:
-        block = self.blocks[piece.number]
-        return piece.dense(self.blocks, np.float64) if isinstance(block.features, np.ndarray) else piece.sparse(block)
+            block = self.blocks[piece.number]
+            dense = isinstance(block.features, np.ndarray)
+            yield self.membership[place].T, piece.dense(self.blocks, np.float64) if dense else piece.sparse(block)
 
     def _add(self, parts: Iterator[tuple[SparseRows, Any]]) -> np.ndarray:
         total = np.zeros((len(self.groups), self.dimension))
@@ -118,19 +109,14 @@ def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: in
     if pooling.k is None:
         return newton_step(total, product, n)
     if pooling.constants == "paper":
-        return _printed(total, product, sizes, n, pooling.k)
+        m = sizes[:, None]
+        return total / rest if pooling.k == 1 else n / rest * total + m / rest**2 * product(total)
     term = total / rest
     effect = term.copy()
     for _ in range(pooling.k - 1):
         term = (product(term) - sizes[:, None] * term) / rest
         effect += term
     return effect
-
-
-def _printed(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, order: int) -> np.ndarray:
-    """Use the paper's printed constants: c¹ = 1/(n−m) in order 1; c¹ = n/(n−m) and c² = m/(n−m)² in order 2."""
-    m, rest = sizes[:, None], (n - sizes)[:, None].astype(np.float64)
-    return total / rest if order == 1 else n / rest * total + m / rest**2 * product(total)
 
 
 def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:

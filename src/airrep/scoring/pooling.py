@@ -98,17 +98,10 @@ class Pooling:
 
     @classmethod
     def parse(cls, pool: "PoolLike", temperature: float = 1.0, where: str | None = None) -> "Pooling":
-        """Read a pool.
+        """Read a pool, which errors call *where* (None: by its text); a temperature of 1 leaves a pool as it is.
 
-        Args:
-            pool: ``"sum"``, ``"mean"``, ``"diminishing"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``,
-                ``"order-K"`` or ``"order-inf"``; ``"order-1-paper"`` and ``"order-2-paper"`` take the constants that
-                the paper prints.
-            temperature: temperature of attention; 1 leaves a :class:`Pooling` as it is.
-            where: what errors call the pool; its text if None.
-
-        Raises:
-            ConfigError: the pool does not exist, the temperature is not positive, or the pool has no temperature.
+        ``"order-1-paper"`` and ``"order-2-paper"`` take the constants that the paper prints. ConfigError: the pool does
+        not exist, the temperature is not positive, or the pool has no temperature.
         """
         if isinstance(pool, Pooling):
             return pool if temperature == 1 else replace(pool, temperature=temperature)

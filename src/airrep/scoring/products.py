@@ -199,13 +199,8 @@ class SparseAsked(Asked):
     def __init__(
         self, queries: SparseFeatures, blocks: Sequence[Block], pooling: Pooling = SUM, scale: float = 1
     ) -> None:
-        self.queries, self.blocks, self.pooling, self.scale, self.spans = (
-            queries,
-            blocks,
-            pooling,
-            scale,
-            spans_of(blocks),
-        )
+        self.queries, self.blocks, self.pooling, self.scale = queries, blocks, pooling, scale
+        self.spans = spans_of(blocks)
         self._narrow, self._stored = narrow(queries, blocks)
         self.final = not isinstance(blocks[0].features, Postings)
 
@@ -346,8 +341,7 @@ def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarr
 def rough_products(queries: np.ndarray, blocks: Sequence[Block], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute dense inner products of all queries, float64, with ascending rows, ``(len(rows), q)``; sums in any order.
 
-    Returns:
-        the products, and ``(len(rows),)`` bounds on their distance from :func:`inner_products`, per unit of query norm.
+    Also returns ``(len(rows),)`` bounds on their distance from :func:`inner_products`, per unit of query norm.
     """
     scores, error = np.empty((len(rows), len(queries))), np.empty(len(rows))
     for start, stop, features in _features_of(blocks, rows):

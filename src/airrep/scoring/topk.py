@@ -13,7 +13,7 @@ import numpy as np
 from airrep.arrays import Mask, Rows
 from airrep.errors import DataError
 from airrep.scoring.asked import ROUNDING, Asked
-from airrep.scoring.blocks import Piece, check_count, check_keep, pieces
+from airrep.scoring.blocks import Piece, check_count, pieces
 from airrep.scoring.devices import TINY
 
 RANKED = 2**22
@@ -41,7 +41,7 @@ def min_rank(asked: Asked, count: int, keep: Mask | None = None) -> Selection:
     best rank, then by the first query that gives it; two rows never share both. ConfigError: *count* is not between 1
     and the number of rows to choose from. DataError: there are no queries.
     """
-    kept = check_keep(keep, asked.rows)
+    kept = asked.rows if keep is None else int(np.count_nonzero(keep))
     if len(asked) == 0:
         raise DataError("queries is empty. Pass at least one query.")
     check_count("select: count", count, kept)
@@ -71,10 +71,9 @@ def gumbel_top_k(log_weights: np.ndarray, count: int, generator: "np.random.Gene
     return np.argsort(-noisy, kind="stable")[:count]
 
 
-def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
-    """Return True for the first row of each key ``(n,)`` among the rows of the mask *keep*; None keeps all."""
-    kept = np.arange(rows) if keep is None else np.flatnonzero(keep)
-    first = np.zeros(rows, dtype=bool)
+def first_of_each(keys: np.ndarray, keep: Mask) -> Mask:
+    """Return True for the first row of each key ``(n,)`` among the rows of the mask *keep*."""
+    kept, first = np.flatnonzero(keep), np.zeros_like(keep)
     first[kept[np.unique(keys[kept], return_index=True)[1]]] = True
     return first
 
@@ -90,13 +89,10 @@ class _BestRanks:
         for start in range(0, self.q, step):
             found = top_k(asked.chosen(slice(start, start + step)), depth, keep=keep)
             number = np.arange(start, start + len(found.rows))
-            place = np.arange(depth) * self.q + number[:, None]
-            self._take(found.rows.ravel(), place.ravel(), found.scores.ravel())
-
-    def _take(self, rows: Rows, place: np.ndarray, score: np.ndarray) -> None:
-        np.minimum.at(self.place, rows, place)
-        won = self.place[rows] == place
-        self.score[rows[won]] = score[won]
+            ranked, place = found.rows.ravel(), (np.arange(depth) * self.q + number[:, None]).ravel()
+            np.minimum.at(self.place, ranked, place)
+            won = self.place[ranked] == place
+            self.score[ranked[won]] = found.scores.ravel()[won]
 
     @property
     def covered(self) -> int:
@@ -132,7 +128,7 @@ def top_k(asked: Asked, k: int, *, keep: Mask | None = None, least: bool = False
     computed in float64 and rounded to float32. ConfigError: k is not between 1 and the number of rows to choose from.
     DataError: a feature or score is not finite.
     """
-    check_count("top_k: k", k, check_keep(keep, asked.rows))
+    check_count("top_k: k", k, asked.rows if keep is None else int(np.count_nonzero(keep)))
     sign = -1.0 if least else 1.0
     tiles = [_CandidateTile(asked.chosen(slice(i, i + TILE)), k, sign) for i in range(0, len(asked), TILE)]
     for piece in pieces(asked.spans, asked.rows_scanned(), keep):

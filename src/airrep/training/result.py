@@ -178,12 +178,6 @@ def deciding(settings: TrainingSettings) -> dict[str, Any]:
     return told
 
 
-def group_sizes(instances: Sequence[LabelledInstance]) -> tuple[int, int]:
-    """Return the sizes of the smallest and the largest subset."""
-    sizes = [size for instance in instances for size in instance.subsets.sizes]
-    return int(min(sizes)), int(max(sizes))
-
-
 def training_lineage(
     instances: Sequence[LabelledInstance], start: Encoder, settings: TrainingSettings, extra: Mapping[str, Any]
 ) -> dict[str, Any]:

@@ -35,7 +35,6 @@ from airrep.training.result import (
     deciding,
     describe_instance,
     finish,
-    group_sizes,
     is_sealed,
     open_result,
     remove_work,
@@ -160,9 +159,12 @@ class TrainingRun:
     def _step(self) -> None:
         began, step = clocks(), self._checkpoint.step
         draw = self._batches.draw(step)
-        instance = self._material.taught[draw.instance]
+        instance, settings = self._material.taught[draw.instance], self._task.settings
+        if (instance.subsets.sizes == 1).all():
+            # The pooled score of one example is its own score; the mean stays exact however much scores differ.
+            settings = settings.model_copy(update={"pool": "mean"})
         try:
-            loss, texts = add_gradients(self._trunk, instance, draw, self._pooled(instance), step)
+            loss, texts = add_gradients(self._trunk, instance, draw, settings, step)
         except TrainingError as error:
             raise TrainingError(f"step {step + 1}, instance {instance.name} (sample of the data): {error}") from error
         length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(step)
@@ -176,12 +178,6 @@ class TrainingRun:
         sizes = {"queries": len(draw.queries), "subsets": len(draw.subsets), "texts": len(texts.rows)}
         tokens = int(self._material.texts.lengths[texts.rows].sum())
         self._tell({**record, "learning_rate": rate, **sizes, "tokens": tokens}, began)
-
-    def _pooled(self, instance: TaughtInstance) -> TrainingSettings:
-        """Return the settings, with the mean as pool if each subset is one example."""
-        # The pooled score of one example is its own score; the mean stays exact however much scores differ.
-        single = (instance.subsets.sizes == 1).all()
-        return self._task.settings.model_copy(update={"pool": "mean"}) if single else self._task.settings
 
     def _tell(self, record: dict[str, Any], began: Clocks) -> None:
         cpu, seconds = since(began)
@@ -234,8 +230,9 @@ class TrainingRun:
         put_weights(self._trunk, best)
         card = replaced(self._task.start.card, training=training)
         if taken:
-            sizes = group_sizes(self._task.instances)
-            card = replaced(card, trained_for_attribution=True, trained_group_sizes=sizes, caution="")
+            sizes = [int(size) for instance in self._task.instances for size in instance.subsets.sizes]
+            extremes = min(sizes), max(sizes)
+            card = replaced(card, trained_for_attribution=True, trained_group_sizes=extremes, caution="")
         if taken or checkpoint.scale != 1:
             card = replaced(card, trained_pool=self._task.settings.pool)
         return stored_with(self._task.start.checkpoint, self._trunk.model.to("cpu"), card)

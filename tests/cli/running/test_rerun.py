@@ -86,10 +86,7 @@ def test_changes_of_an_index_run_again_in_order(run: Run) -> None:
 
 def test_labels_record_each_call_that_added_to_them(run: Run) -> None:
     tiny_lm(Path("lm"))
-    do(
-        run,
-        "sample train.jsonl --out subsets --instances 1 --set train_count=8 --query-count 2 --subsets 2 --size 3",
-    )
+    do(run, "sample train.jsonl --out subsets --instances 1 --set train_count=8 --query-count 2 --subsets 2 --size 3")
     tuning = "--set epochs=1 --set learning_rate=1e-2 --set precision=float32"
     for seeds in (1, 2, 2):
         do(run, f"label subsets train.jsonl --lm lm --out labels --seeds {seeds} {tuning}")

@@ -77,8 +77,7 @@ def test_methods_compared_are_seen_over_the_same_draws_and_queries() -> None:
     without = np.delete(np.arange(9), 3)
     left = Resamples(draws.queries[:, without], draws.subsets)
     np.testing.assert_allclose(
-        resampled([one, other], truth, draws),
-        resampled([one[without], other[without]], truth[without], left),
+        resampled([one, other], truth, draws), resampled([one[without], other[without]], truth[without], left)
     )
 
 

@@ -14,13 +14,7 @@ RECORDS = [{"prompt": f"p{number}", "response": f"r{number}"} for number in rang
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [
-        airrep.Index,
-        airrep.open,
-        airrep.read_corpus,
-        lambda path: airrep.build_index(RECORDS, path, "ngram"),
-    ],
+    "asked", [airrep.Index, airrep.open, airrep.read_corpus, lambda path: airrep.build_index(RECORDS, path, "ngram")]
 )
 def test_a_name_that_is_longer_than_a_path_is_refused_in_one_short_line(asked: Callable[[str], Any]) -> None:
     with pytest.raises(airrep.AirRepError, match="too long for a path") as caught:

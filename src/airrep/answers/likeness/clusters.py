@@ -175,8 +175,7 @@ def find_clusters(index: IndexRows) -> Clusters:
 
 def _names(index: IndexRows, codes: np.ndarray, count: int) -> tuple[str, ...]:
     """Name clusters by the words that most distinguish them; by a number if there are no such words."""
-    live = np.flatnonzero(index.live)
-    draw = np.random.default_rng(0).permutation(live)
+    draw = np.random.default_rng(0).permutation(np.flatnonzero(index.live))
     words: list[Counter[str]] = []
     for code in range(count):
         own = np.sort(draw[codes[draw] == code][:READ])

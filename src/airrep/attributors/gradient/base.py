@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -225,8 +225,13 @@ class GradientAttributor(ReadsGradients[S]):
         """Split products of projected gradients over pairs of tokens, and add them up over all weights."""
         query_tokens, *tokens = predicted(self.lm, [query, *examples])
         total: list[np.ndarray] = []
+        documents = self.lm.tokenise([query, *examples])
+        sides = documents.take([0]), documents.take(range(1, len(documents)))
+        split = partial(token_products, self.lm, *sides, self.sites, objective=self.objective, reduction=self.reduction)
         for weights, scales in self.token_scales([query, *examples]):
-            products = self._token_products(query, examples, weights)
+            pairing = Projected(self.sites, self.projections, self.lm.execution.device, self.finish, self.dual(weights))
+            with self._at(weights):
+                products = split(pairing)
             parts = [scales[0] * scale * each for scale, each in zip(scales[1:].tolist(), products, strict=True)]
             total = [one + other for one, other in zip(total, parts, strict=True)] if total else parts
         return list(map(TokenProducts, [query_tokens] * len(tokens), tokens, total))
@@ -238,23 +243,6 @@ class GradientAttributor(ReadsGradients[S]):
     def dual(self, weights: LmWeights) -> Dual | None:  # noqa: ARG002
         """Return K of a score φ(x)ᵀ K φ(z), φ being features as they are read; None for the identity."""
         return None
-
-    def _token_products(
-        self, query: Example, examples: Sequence[Example], weights: LmWeights
-    ) -> list[Float[np.ndarray, "q t"]]:
-        pairing = Projected(self.sites, self.projections, self.lm.execution.device, self.finish, self.dual(weights))
-        documents = self.lm.tokenise([query, *examples])
-        rows = range(1, len(documents))
-        with self._at(weights):
-            return token_products(
-                self.lm,
-                documents.take([0]),
-                documents.take(rows),
-                self.sites,
-                pairing,
-                objective=self.objective,
-                reduction=self.reduction,
-            )
 
     @contextmanager
     def _at(self, weights: LmWeights) -> Iterator[None]:

@@ -448,15 +448,15 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
         return min(QUERY_NUMBERS, self.lm.sums) // self._numbers
 
     @property
-    def _weights(self) -> int:
-        """Number of weights of all linear maps."""
-        return sum(site.width_in * site.width_out for site in self.sites)
-
-    @property
     def _numbers(self) -> int:
         """Numbers in memory for each query."""
         rank = self.held_rank
         return self._weights if rank is None else rank * sum(site.width_in + site.width_out for site in self.sites)
+
+    @property
+    def _weights(self) -> int:
+        """Number of weights of all linear maps."""
+        return sum(site.width_in * site.width_out for site in self.sites)
 
     def scorer(self, queries: Sequence[Example]) -> QueryScorer:
         key = json_digest({"scores": self.fingerprint, **self.reading})
@@ -490,21 +490,17 @@ class EkfacAttributor(ReadsGradients[EkfacSettings], ScoresByParts[EkfacSettings
         if self.settings.refine is None:
             found = HeldGradients(self._factors, self._inverse, self.held_rank, kind)
         else:
-            found = self._refined(kind)
+            learnt, damping = self._fitted(), self.settings.damping
+            matrix = GaussNewton(self.lm, Documents(*(learnt[name] for name in SAMPLED)), self.sites)
+            damped = {name: damping * each.eigenvalues.mean() for name, each in self._factors.items()}
+            at_once = max(1, min(QUERY_NUMBERS, self.lm.sums) // (VECTORS * self._weights))
+            curvature = Curvature(self._factors, self._inverse, damped)
+            found = RefinedGradients(curvature, matrix, self.sites, at_once, self.held_rank, kind)
         found.read(self.lm, self.lm.tokenise(queries), self.sites, self.reduction)
         full = wholes(queries) if self.settings.unit else None
         if full is not None:  # a span's gradient is divided by the length of the whole answer's
             found.lengths = self.held(full).lengths
         return found
-
-    def _refined(self, kind: torch.dtype | None) -> HeldGradients:
-        """Return a reader that refines gradients of queries, as many together as fit in memory."""
-        learnt, damping = self._fitted(), self.settings.damping
-        matrix = GaussNewton(self.lm, Documents(*(learnt[name] for name in SAMPLED)), self.sites)
-        damped = {name: damping * each.eigenvalues.mean() for name, each in self._factors.items()}
-        at_once = max(1, min(QUERY_NUMBERS, self.lm.sums) // (VECTORS * self._weights))
-        curvature = Curvature(self._factors, self._inverse, damped)
-        return RefinedGradients(curvature, matrix, self.sites, at_once, self.held_rank, kind)
 
     def pass_by(self, train: Sequence[Example], held: HeldGradients) -> Float32[np.ndarray, "n q"]:
         """Score training examples for held queries; an example without a finite gradient scores 0."""

@@ -106,7 +106,9 @@ class Hessian:
                 gradient, widest = self._gradient(batch)
                 step = max(1, HELD // widest)
                 for part in (slice(first, first + step) for first in range(0, len(asked), step)):
-                    total[part] += self._again(gradient, asked[part])
+                    rows = asked[part]  # for each row v, the derivative of vᵀ gradient
+                    again = torch.autograd.grad(gradient, self._weights, rows, retain_graph=True, is_grads_batched=True)
+                    total[part] += torch.cat(self._flat(again, 1), dim=1)
             self._on_documents(len(batch.rows))
         return total.cpu().numpy()
 
@@ -128,11 +130,6 @@ class Hessian:
         pairs = int((batch.lengths**2).sum()) * getattr(self._model.config, "num_attention_heads", 1)
         widest = max(self.dimension, logits.numel(), pairs, batch.tokens * self._width)
         return torch.cat(self._flat(parts, 0)), widest
-
-    def _again(self, gradient: Float64[Tensor, " d"], vectors: Float64[Tensor, "k d"]) -> Float64[Tensor, "k d"]:
-        """Return the derivative of vᵀ gradient for each row v."""
-        parts = torch.autograd.grad(gradient, self._weights, vectors, retain_graph=True, is_grads_batched=True)
-        return torch.cat(self._flat(parts, 1), dim=1)
 
     def _flat(self, parts: Sequence[Tensor], first: int) -> list[Tensor]:
         """Return each map's numbers as (out, in), row by row, flattened from the dimension *first* on."""
@@ -297,18 +294,6 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         if (loss := self._whole.settings.loss) != "sft":
             raise ConfigError(f"{self.name}: supports only loss=sft, not loss={loss}. Use method ekfac or logra.")
         self._whole.fit(train)
-        self._check_size()
-        # the Hessian is computed in float64, whatever the precision of the gradients
-        reading = {name: value for name, value in self._whole.reading.items() if name != "precision"}
-        key = json_digest({"hessian": reading, "train": self._whole.lm.corpus_key(train)})
-        largest = self._largest(train, progress)
-        documents = self._whole.lm.tokenise(train)
-        learnt = self._factor(key, documents, progress) if self.symmetric else _corpus(documents, LARGEST / largest)
-        self.take_learnt(with_key(with_key(learnt, key), self.reader, READER))
-        if not self.symmetric:  # find out now, not at the first query, whether the damping is large enough
-            self.encode_queries(train[:TRIED])
-
-    def _check_size(self) -> None:
         weights = self._whole.dimension
         if self.symmetric:
             check_size(weights, self.name)
@@ -317,6 +302,19 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
                 f"{self.name}: {weights:,} weights are too many; the limit is {MOST:,}. Name fewer or smaller modules, "
                 "or use method logra."
             )
+        # the Hessian is computed in float64, whatever the precision of the gradients
+        reading = {name: value for name, value in self._whole.reading.items() if name != "precision"}
+        key = json_digest({"hessian": reading, "train": self._whole.lm.corpus_key(train)})
+        largest = self._largest(train, progress)
+        documents = self._whole.lm.tokenise(train)
+        if self.symmetric:
+            learnt = self._factor(key, documents, progress)
+        else:  # the corpus as tokens, for products with the Hessian, and the scale of features
+            tokens = {"ids": documents.ids, "offsets": documents.offsets, "starts": documents.starts}
+            learnt = {**tokens, "scale": np.array([LARGEST / largest])}
+        self.take_learnt(with_key(with_key(learnt, key), self.reader, READER))
+        if not self.symmetric:  # find out now, not at the first query, whether the damping is large enough
+            self.encode_queries(train[:TRIED])
 
     def _largest(self, train: Corpus, progress: OnProgress | None) -> float:
         """Return the largest absolute number in all training gradients, which are stored on the way."""
@@ -358,7 +356,10 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
 
         Conjugate gradients stop at a tolerance, and would read the corpus again for each token.
         """
-        return self._whole.solved_by(self._fitted()["factor"]).tokens(query, examples) if self.symmetric else None
+        if not self.symmetric:
+            return None
+        self._whole.factor = self._fitted()["factor"]
+        return self._whole.tokens(query, examples)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         if self.symmetric:
@@ -386,6 +387,8 @@ class _WholeGradients(TracinAttributor):
     """Unprojected gradients; by default of the last linear map of the LM's MLPs."""
 
     name = InfluenceAttributor.name
+    factor: Float64[np.ndarray, "d d"]
+    """L of L Lᵀ = H + λI, whose inverse stands between gradients; set before :meth:`tokens`."""
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:
@@ -393,16 +396,5 @@ class _WholeGradients(TracinAttributor):
         found = super().sites
         return found[-1:] if self.settings.modules is None else found
 
-    def solved_by(self, factor: Float64[np.ndarray, "d d"]) -> "_WholeGradients":
-        """Set the factor L of L Lᵀ = H + λI, whose inverse stands between gradients, and return self."""
-        self._factor = factor
-        return self
-
     def dual(self, weights: LmWeights) -> Dual:  # noqa: ARG002
-        return lambda rows: linalg.cho_solve((self._factor, True), rows.T).T
-
-
-def _corpus(documents: Documents, scale: float) -> Mapping[str, np.ndarray]:
-    """Return the training corpus as tokens, for products with the Hessian, and the scale of features."""
-    tokens = {"ids": documents.ids, "offsets": documents.offsets, "starts": documents.starts}
-    return {**tokens, "scale": np.array([scale])}
+        return lambda rows: linalg.cho_solve((self.factor, True), rows.T).T

@@ -1,6 +1,6 @@
 """Attribution by whitened projected gradients: LoGra."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -57,14 +57,12 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         learnt = self._fitted()
         pairs = ((name, learnt[f"in-{n}"], learnt[f"out-{n}"]) for name, n in self.pools.items())
         found = {name: (torch.from_numpy(inward), torch.from_numpy(out)) for name, inward, out in pairs}
-        return found if self.settings.sketch is None else self._turned(found)
-
-    def _turned(self, projections: Projections) -> Projections:
-        """Return projections onto the eigenbasis of the curvature."""
-        pairs = ((name, *sides, self._factor(self.pools[name])) for name, sides in projections.items())
-        return {
+        if self.settings.sketch is None:
+            return found
+        turned = ((name, *sides, self._factor(self.pools[name])) for name, sides in found.items())
+        return {  # onto the eigenbasis of the curvature
             name: (inward @ torch.from_numpy(own.inward).float(), out @ torch.from_numpy(own.outward).float())
-            for name, inward, out, own in pairs
+            for name, inward, out, own in turned
         }
 
     @property
@@ -200,34 +198,25 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
     def _whitened(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Float[np.ndarray, "n d"]:
         rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
-        return self._by_map(rows, self._whiten) if self.settings.sketch is None else rows
+        return self._by_map(rows) if self.settings.sketch is None else rows
 
-    def _by_map(
-        self, rows: Float[np.ndarray, "n d"], work: Callable[[int, np.ndarray], np.ndarray]
-    ) -> Float[np.ndarray, "n d"]:
-        """Apply *work* to the part of each linear map in rows, with the place of its pool's first map."""
-        pairs = zip(self.sites, np.split(rows, np.cumsum(self.widths)[:-1], axis=1), strict=True)
-        return np.concatenate([work(self.pools[site.pool], part) for site, part in pairs], axis=1)
+    def _by_map(self, rows: Float[np.ndarray, "n d"], solve: bool = False) -> Float[np.ndarray, "n d"]:
+        """Whiten the part of each linear map in rows (:meth:`Kronecker.whiten`); *solve*: multiply by (H + λI)⁻ᵖ."""
+        found, damping, exponent = [], self.settings.damping, self.settings.exponent
+        for site, part in zip(self.sites, np.split(rows, np.cumsum(self.widths)[:-1], axis=1), strict=True):
+            own = self._factor(self.pools[site.pool])
+            white = own.whiten(part.reshape(len(part), *own.eigenvalues.shape), damping, exponent)
+            if solve:
+                white = white * own.factor(damping, exponent)
+                white = np.matmul(own.outward, np.matmul(white, own.inward.T))
+            found.append(white.reshape(part.shape))
+        return np.concatenate(found, axis=1)
 
     def token_scales(self, examples: Sequence[Example]) -> Iterator[tuple[LmWeights, Float[np.ndarray, " n"]]]:
         yield FINAL, inverse_lengths(self._whitened([one.whole for one in examples]), self.settings.unit)
 
     def dual(self, weights: LmWeights) -> Dual | None:  # noqa: ARG002
-        return None if self.settings.sketch is not None else lambda rows: self._by_map(rows, self._solve)
-
-    def _solve(self, n: int, part: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Multiply gradients at one linear map by (H + λI)⁻ᵖ."""
-        factors, chosen = self._factor(n), self.settings
-        shaped = part.reshape(len(part), *factors.eigenvalues.shape)
-        white = factors.whiten(shaped, chosen.damping, chosen.exponent) * factors.factor(
-            chosen.damping, chosen.exponent
-        )
-        return np.matmul(factors.outward, np.matmul(white, factors.inward.T)).reshape(part.shape)
-
-    def _whiten(self, n: int, part: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        factors = self._factor(n)
-        shaped = part.reshape(len(part), *factors.eigenvalues.shape)
-        return factors.whiten(shaped, self.settings.damping, self.settings.exponent).reshape(part.shape)
+        return None if self.settings.sketch is not None else lambda rows: self._by_map(rows, solve=True)
 
 
 class Whitening(NamedTuple):

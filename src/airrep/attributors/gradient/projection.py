@@ -230,16 +230,17 @@ class Covariances:
 
     def _space(self, side: int, owner: str, count: int) -> PrincipalSpace:
         if (side, owner) not in self._spaces:  # queries, keys and values read the same inputs
-            self._spaces[side, owner] = self._found(self._sums[side][owner], max(1, count))
+            assert self._rank is not None
+            sums = self._sums[side][owner]
+            rows, columns = sums[0].shape
+            sketched = rows > columns  # a sketch is higher than wide, a block is not
+            mean = ((sums[0] if sketched else _whole(sums)).double() / max(1, count)).cpu().numpy()
+            self._spaces[side, owner] = (
+                sketched_space(mean, self._drawn[rows].cpu().numpy(), self._rank)
+                if sketched
+                else principal_space(mean, min(self._rank, columns))
+            )
         return self._spaces[side, owner]
-
-    def _found(self, sums: Sequence[Tensor], count: int) -> PrincipalSpace:
-        assert self._rank is not None
-        rows, columns = sums[0].shape
-        if rows <= columns:  # a sketch is higher than wide, a block is not
-            return principal_space((_whole(sums).double() / count).cpu().numpy(), min(self._rank, columns))
-        mean = (sums[0].double() / count).cpu().numpy()
-        return sketched_space(mean, self._drawn[rows].cpu().numpy(), self._rank)
 
     def silent(self, name: str) -> bool:
         """Return whether all gradients of a pool are zero."""
@@ -290,12 +291,8 @@ class RandomProjection:
 
     A piece is cut into blocks of p numbers. Each number gets a random sign, and each block is rotated by a random
     offset before the blocks are added up. So numbers of one block never collide, and numbers of two blocks collide
-    with probability 1/p, as in a count sketch; but blocks are read in the order of memory.
-
-    Args:
-        dimension: p.
-        seed: decides, with a piece's name, its signs and offsets, equal on every device.
-        device: device of the vectors.
+    with probability 1/p, as in a count sketch; but blocks are read in the order of memory. p is the *dimension*; the
+    *seed* decides, with a piece's name, its signs and offsets, equal on every device.
     """
 
     def __init__(self, dimension: int, seed: int, device: str = "cpu") -> None:

@@ -7,12 +7,12 @@ the weight.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -25,8 +25,8 @@ from airrep.errors import ConfigError
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
-from airrep.lm.network import IDLE, memory_named, token_logits
-from airrep.lm.packed import Tap, fused_shapes, is_fused, pool_name, tapped
+from airrep.lm.network import IDLE, memory_named, token_logits, token_losses
+from airrep.lm.packed import fused_shapes, is_fused, pool_name, tapped
 from airrep.runtime.packing import Batch, pack
 from airrep.shapes import Float, Int64
 
@@ -100,17 +100,13 @@ def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> 
     found = tuple(site for site in linears if any(fnmatchcase(site.name, pattern) for pattern in chosen))
     missed = [] if patterns is None else [p for p in chosen if not any(fnmatchcase(s.name, p) for s in linears)]
     if not found or missed:
+        names = ", ".join(site.name for site in linears[:SHOWN]) or "none at all"
+        more = f" and {len(linears) - SHOWN} more" if len(linears) > SHOWN else ""
         raise ConfigError(
-            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {_listed(linears)}. Set modules "
+            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {names}{more}. Set modules "
             "to names from this list, or to patterns that match them."
         )
     return found
-
-
-def _listed(sites: Sequence[Site]) -> str:
-    """List the names of linear maps, at most :data:`SHOWN` of them."""
-    names = ", ".join(site.name for site in sites[:SHOWN])
-    return (names + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")) or "none at all"
 
 
 def unread(model: nn.Module, method: str) -> str:
@@ -253,7 +249,7 @@ def read_gradients(
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
             hooks.begin(DocumentPlaces(batch, execution.device))
             with execution.autocast():
-                each, losses = _objective(token_logits(lm.model, packed), packed.targets, objective)
+                each, losses = _objective(lm.model, packed, objective)
             chances = -torch.expm1(-losses)  # 1 − exp(−loss), exact where p is near 1
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
             if packed.shares is not None:
@@ -269,14 +265,16 @@ def read_gradients(
 
 
 def _objective(
-    logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"], objective: Objective
+    model: Any, packed: PackedDocuments, objective: Objective
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, " r"]]:
     """Return the objective, and the loss without a graph, of each response token."""
-    losses = functional.cross_entropy(logits, targets, reduction="none")
     if objective == "loss":
+        losses = token_losses(model, packed)
         return losses, losses.detach()
+    logits, targets = token_logits(model, packed), packed.targets
     others = logits.scatter(1, targets[:, None], -torch.inf).logsumexp(dim=1)
-    return others - logits.gather(1, targets[:, None]).squeeze(1), losses.detach()
+    margins = others - logits.gather(1, targets[:, None]).squeeze(1)
+    return margins, functional.cross_entropy(logits.detach(), targets, reduction="none")
 
 
 @contextmanager
@@ -306,9 +304,9 @@ class SiteHooks(ExitStack):
             if site.fused:
                 fused.setdefault(site.module, {})[site.fused, site.expert] = site
             else:
-                self.callback(site.module.register_forward_hook(self._hook(site)).remove)
+                self.callback(site.module.register_forward_hook(partial(self._hook, site)).remove)
         for module, own in fused.items():
-            self.enter_context(tapped(module, self._tap(own)))
+            self.enter_context(tapped(module, partial(self._tap, own)))
 
     def begin(self, places: DocumentPlaces) -> None:
         """Start a batch whose documents are at these places."""
@@ -334,19 +332,21 @@ class SiteHooks(ExitStack):
             inputs, gradients = (none.new_zeros(0, width) for width in (site.width_in, site.width_out))
             self._reader.take(site, self._reader.keep(site, inputs), gradients, self._places.of(none.long()))
 
-    def _hook(self, site: Site) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
-        def hook(_module: nn.Module, inputs: tuple[Any, ...], outputs: Tensor) -> None:
-            rows = inputs[0].flatten(0, -2)
-            self._read(site, rows, outputs, self._placed(site, len(rows)))
+    def _hook(self, site: Site, _module: nn.Module, inputs: tuple[Any, ...], outputs: Tensor) -> None:
+        rows = inputs[0].flatten(0, -2)
+        self._read(site, rows, outputs, self._placed(site, len(rows)))
 
-        return hook
-
-    def _tap(self, sites: Mapping[tuple[str, int], Site]) -> Tap:
-        def tap(fused: str, expert: int, inputs: Tensor, outputs: Tensor, tokens: Int64[Tensor, " n"]) -> None:
-            if (site := sites.get((fused, expert))) is not None:
-                self._read(site, inputs, outputs, self._places.of(tokens))
-
-        return tap
+    def _tap(
+        self,
+        sites: Mapping[tuple[str, int], Site],
+        fused: str,
+        expert: int,
+        inputs: Tensor,
+        outputs: Tensor,
+        tokens: Int64[Tensor, " n"],
+    ) -> None:
+        if (site := sites.get((fused, expert))) is not None:
+            self._read(site, inputs, outputs, self._places.of(tokens))
 
     def _read(self, site: Site, inputs: Tensor, outputs: Tensor, places: DocumentPlaces) -> None:
         """Pass a site's inputs, and later its output gradients, to the reader: one row for each token."""

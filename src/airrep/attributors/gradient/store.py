@@ -49,7 +49,6 @@ class Computed(NamedTuple):
 
 Compute: TypeAlias = Callable[[Sequence[Example]], "Float32[np.ndarray, 'n d'] | Computed"]
 
-
 _elsewhere: list[Path] = []
 
 

@@ -32,7 +32,6 @@ WEIGHING = ("pool", "temperature", "weight", "relative", "candidates")
 HOW = ("device", "precision", "batch_tokens", "memory", "store")
 """Settings of a method that change how features are computed, not which features."""
 
-
 _log = logging.getLogger(__name__)
 
 
@@ -76,8 +75,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         for channel, one in zip(self.channels, made, strict=True):
             if isinstance(one, EmbeddingAttributor):
                 first = models.setdefault(json_digest(one.settings.model_dump(mode="json", exclude={"view"})), one)
-                if first is not one:
-                    one.share_encoder(first)
+                one.shared = None if first is one else first
             if channel.candidates is not None and not isinstance(one, DirectAttributor):
                 raise ConfigError(
                     f"channel (method) {channel.title}: candidates={channel.candidates} works only with methods that "
@@ -248,10 +246,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
         found: dict[str, Features | None] = {}
+        losses: list[LossName] = [getattr(one.settings, "loss", "sft") for one in self.parts]
+        loss = next((one for one in losses if one in ("kto", "weighted")), None)
         for number, done in self.in_turn(range(len(self.parts)), on_rows):
-            channel, pool = self.channels[number], self._pools[number]
-            (features,) = self.parts[number].encode(examples, done).values()
-            features = self._weighed_as(self.parts[number], features, examples)
+            channel, part, pool = self.channels[number], self.parts[number], self._pools[number]
+            (features,) = part.encode(examples, done).values()
+            if loss is not None and features is not None and not hasattr(part.settings, "loss"):
+                features = part.times(features, factors_of(examples, loss))  # as the loss weighs the LM's channels
             found[channel.title] = features
             if pool.kind == "diminishing" and not isinstance(features, np.ndarray):
                 raise ConfigError(
@@ -260,14 +261,6 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                     "such as mean."
                 )
         return {channel.title: found[channel.title] for channel in self.channels}
-
-    def _weighed_as(self, part: Attributor, features: Features | None, examples: Sequence[Example]) -> Features | None:
-        """Multiply features of a channel that reads no LM by the same factors that the LM channels' loss gives."""
-        losses: list[LossName] = [getattr(one.settings, "loss", "sft") for one in self.parts]
-        loss = next((one for one in losses if one in ("kto", "weighted")), None)
-        if loss is None or features is None or hasattr(part.settings, "loss"):
-            return features
-        return part.times(features, factors_of(examples, loss))
 
     def ask(
         self,

@@ -9,7 +9,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from airrep.arrays import Features, SparseFeatures
+from airrep.arrays import Features
 from airrep.attributors.direct import InMemory, RecentScores
 from airrep.attributors.recipes import Channel
 from airrep.corpus.corpus import Corpus, Example, read_corpus
@@ -88,7 +88,10 @@ class Reference:
             if isinstance(part, np.ndarray):
                 np.save(folder / f"reference-{number}.npy", part)
             elif part is not None:
-                _save_sparse(folder / f"reference-{number}.npz", part)
+                # names and order are SciPy's
+                rows: Any = {"format": np.array(b"csr"), "indices": part.indices, "indptr": part.indptr}
+                rows |= {"data": part.data, "shape": np.array(part.shape)}
+                np.savez_compressed(folder / f"reference-{number}.npz", **rows)
         if self.examples is not None:
             Corpus.from_examples(self.examples).to_jsonl(folder / EXAMPLES)
         (folder / KEY).write_text(self.key, encoding="ascii")
@@ -107,12 +110,6 @@ def _examples(path: Path) -> Corpus | None:
         return read_corpus(path) if path.is_file() else None
     except DataError as error:
         raise ArtifactError(f"{error} The file was altered. Build the index again with --replace.") from error
-
-
-def _save_sparse(path: Path, rows: SparseFeatures) -> None:
-    """Write sparse features as SciPy does."""
-    parts: Any = {"indices": rows.indices, "indptr": rows.indptr, "data": rows.data, "shape": np.array(rows.shape)}
-    np.savez_compressed(path, format=np.array(b"csr"), **parts)
 
 
 def _loaded(path: Path) -> Features | None:
@@ -140,25 +137,17 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
     weights = np.array([one.weight for one in channels])
     relative = np.array([one.relative for one in channels])
     whole = np.tensordot(np.where(relative, 0.0, weights), scores, axes=1)
-    sizes = _known_deviation(whole)[None] / _known_deviation(scores)
-    sizes = np.maximum(1 - _correlation(whole, scores), LEAST_APART) * sizes
+    own, others = _deviation(whole)[None], _deviation(scores)
+    both = [each - each.mean(axis=-1, keepdims=True) for each in (whole[None], scores)]
+    products, both_sizes = (both[0] * both[1]).mean(axis=-1), own * others
+    correlation = np.divide(products, both_sizes, out=np.zeros_like(products), where=both_sizes > 0)
+    sizes = np.where(own > 0, own, 1.0) / np.where(others > 0, others, 1.0)
+    sizes = np.maximum(1 - correlation, LEAST_APART) * sizes
     factors: np.ndarray = np.where(relative[:, None], sizes, 1.0) * weights[:, None]
     return np.ascontiguousarray(factors.T)
-
-
-def _correlation(whole: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Correlate the sum ``(q, groups)`` with each channel ``(channels, q, groups)``; 0 where either is constant."""
-    both = [each - each.mean(axis=-1, keepdims=True) for each in (whole[None], scores)]
-    products, sizes = (both[0] * both[1]).mean(axis=-1), _deviation(whole)[None] * _deviation(scores)
-    return np.asarray(np.divide(products, sizes, out=np.zeros_like(products), where=sizes > 0))
 
 
 def _deviation(scores: np.ndarray) -> np.ndarray:
     """Return the deviation over the groups; 0 where scores differ by rounding alone."""
     found: np.ndarray = scores.std(axis=-1)
     return np.where(found > ALIKE * np.abs(scores).max(axis=-1), found, 0.0)
-
-
-def _known_deviation(scores: np.ndarray) -> np.ndarray:
-    found = _deviation(scores)
-    return np.where(found > 0, found, 1.0)

@@ -6,7 +6,6 @@ bytes, read as one integer (first byte highest), modulo the number of buckets. T
 """
 
 import json
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import chain, islice
@@ -254,9 +253,9 @@ class TermsAttributor(MethodAttributor[T]):
             on_rows(len(examples))
         return counts
 
-    @abstractmethod
     def _of_query(self, examples: Sequence[Example], on_rows: OnRows | None) -> SparseFeatures:
         """Features of whole queries."""
+        return self._counts(examples, on_rows)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         """φ_query; for a query with a span only terms in it count, scaled by the length of the whole text."""
@@ -348,9 +347,6 @@ class Bm25Attributor(TermsAttributor[Bm25Settings]):
         data = known["weights"][counts.indices] * counts.data / (counts.data + room)
         return counts.with_data(data.astype(np.float32))
 
-    def _of_query(self, examples: Sequence[Example], on_rows: OnRows | None) -> SparseFeatures:
-        return self._counts(examples, on_rows)
-
 
 class DsirAttributor(MethodAttributor[DsirSettings]):
     """Data selection with importance resampling (DSIR), query by query.
@@ -396,7 +392,11 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         parts: list[SparseFeatures] = [self._counter.count([])]
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
-            parts.append(self._ratios(self._query_counts(some)))
+            counts = self._within(some)
+            empty = np.flatnonzero(counts.lengths == 0)
+            if len(empty) and self._settings.view == "whole":
+                raise DataError(f"dsir: query '{some[empty[0]].id}' has no words. Remove the query.")
+            parts.append(self._ratios(counts.toarray()))
             if on_rows is not None:
                 on_rows(len(some))
         return below(parts)
@@ -419,13 +419,6 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         """Count the n-grams of each query; of a query with a span only those within it."""
         counts = self._counter.count(seen_texts(examples, self._settings.view))
         return within_spans(counts, examples, self._settings.view, self.places)
-
-    def _query_counts(self, examples: Sequence[Example]) -> np.ndarray:
-        counts = self._within(examples)
-        empty = np.flatnonzero(counts.lengths == 0)
-        if len(empty) and self._settings.view == "whole":
-            raise DataError(f"dsir: query '{examples[empty[0]].id}' has no words. Remove the query.")
-        return counts.toarray()
 
     def _ratios(self, counts: np.ndarray) -> SparseFeatures:
         ratios = np.zeros(counts.shape, np.float32)  # 0 for a view that shows nothing

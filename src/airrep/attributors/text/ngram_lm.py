@@ -287,12 +287,8 @@ def unexpected(
     tokenizer does not give places of tokens. DataError: the LM cannot read an example.
     """
     flags = own or [False] * len(examples)
-    return [_misses(*row) for row in zip(examples, found, *_read(lm, examples), flags, strict=True)]
-
-
-def _read(lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
-    """Return losses of the LM's own tokens, and their places; cached, so that other channels need not read again."""
-    return _remembered.setdefault(lm, _Memory()).found(lm, examples)
+    read = _remembered.setdefault(lm, _Memory()).found(lm, examples)  # other channels need not read again
+    return [_misses(*row) for row in zip(examples, found, *read, flags, strict=True)]
 
 
 class _Memory:

@@ -181,12 +181,12 @@ def _folder_of(folder: Path, name: str) -> Path:
     """Return the folder of an LM's tokenizer; adapters and checkpoints may have none of their own."""
     if (folder / TOKENIZER).is_file():
         return folder
-    if (folder / ADAPTER_CONFIG).is_file():
-        return find_lm(name).tokenizer
     try:
         return find_lm(name).tokenizer
-    except ConfigError:  # it is not an LM either: the caller raises the error
-        return folder
+    except ConfigError:
+        if (folder / ADAPTER_CONFIG).is_file():
+            raise
+        return folder  # it is not an LM either: the caller raises the error
 
 
 class _WordNumbers(dict[str, int]):

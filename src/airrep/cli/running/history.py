@@ -52,10 +52,6 @@ class MadeBy:
         """Tell whether an earlier version recorded it, in another form."""
         return self.words[0] == EARLIER
 
-    def folder_from(self, artifact: Path) -> Path:
-        """The folder in which the command ran."""
-        return (artifact.resolve() / self.folder).resolve()
-
 
 def read_history(artifact: Path) -> list[MadeBy]:
     """The commands that made an artifact, in order; none if none were recorded (ArtifactError: they cannot be read)."""
@@ -76,8 +72,7 @@ def _words(line: Mapping[str, Any]) -> tuple[str, ...]:
     if "words" in line:
         return tuple(map(str, line["words"]))
     ((command, options),) = line["step"].items()
-    told = (f"{name}={json.dumps(value)}" for name, value in options.items())
-    return (EARLIER, command, *told)
+    return (EARLIER, command, *(f"{name}={json.dumps(value)}" for name, value in options.items()))
 
 
 def state_of(artifact: Path) -> bytes | None:
@@ -122,7 +117,7 @@ def run_again(artifact: Path, *, replace: bool) -> None:
     ArtifactError: the history cannot be read, or a folder is gone. ConfigError: nothing was recorded, or a command
     failed.
     """
-    made = [(one, one.folder_from(artifact)) for one in read_history(artifact)]
+    made = [(one, (artifact.resolve() / one.folder).resolve()) for one in read_history(artifact)]
     if not made:
         raise ConfigError(
             f"{artifact}: records no command that made it, so there is nothing to run again. Type the command yourself."

@@ -57,7 +57,6 @@ def _print_finding(one: ExampleFinding, wide: bool) -> None:
 
 
 def _print_like(what: str, example: Example, row: int | None) -> None:
-    """Print an example below another that is like it."""
     origin = SEPARATOR.join((*origin_parts(example, row), example.id))
     print_lines(Text(f"{what}: {printable(' '.join(origin.split()))}"), INDENT)
     print_texts(example)

@@ -55,7 +55,6 @@ def _print_values(evaluation: "Evaluation") -> None:
 
 
 def _counts(evaluation: "Evaluation") -> str:
-    """Return the numbers of queries, and of subsets or removals, behind the values."""
     facts = evaluation.facts
     kind = "subsets" if evaluation.measure == "lds" else "removals"
     dropped = ", ".join(f"{row.name} {row.dropped:,}" for row in evaluation.rows if row.dropped)
@@ -144,7 +143,7 @@ def print_adapted(made: "Adapted") -> None:
     """Print channels and weights, the held-out table and whether the sum is worth its price."""
     rows = [(one.title, one.pool or "its own", f"{one.temperature:.3g}", f"{one.weight:.3g}") for one in made.channels]
     print_table(Table.of_texts(("channel", "pool", "temperature", "weight"), rows))
-    print_table(held_out_table("method and pool", made.report["rows"], "sum"))
+    print_table(held_out_table(made.report["rows"]))
     if made.report["scored_alike"]:
         alike = printable(", ".join(made.report["scored_alike"]))
         say(f"methods that give all subsets the same score were left out: {alike}")

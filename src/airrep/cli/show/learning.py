@@ -188,7 +188,6 @@ def _state(labels: "Labels") -> str:
 
 
 def _given_up(labels: "Labels") -> str:
-    """Return the number of abandoned fine-tunes, and the reasons of the first."""
     found = labels.quarantined
     reasons = [f"{entry.place}: {_reason(str(entry.place), entry.reason)}" for entry in found[:MOST_REASONS]]
     more = [f"and {len(found) - MOST_REASONS:,} more"] if len(found) > MOST_REASONS else []

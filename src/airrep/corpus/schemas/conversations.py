@@ -92,19 +92,19 @@ def _not_silent(messages: Sequence[Message]) -> list[Message]:
     return [message for message in messages if message.content or message.role != "system"]
 
 
-def of_exchanges(exchanges: object, name: str) -> list[Message]:
+def of_exchanges(exchanges: object) -> list[Message]:
     """Return the messages of a list of pairs of texts (Alpaca's history) or of messages, which may be JSON text."""
     if isinstance(exchanges, str):
         exchanges = from_json(exchanges) if exchanges.strip() else []
     if is_messages(exchanges) and len(exchanges) and all(isinstance(one, Mapping) for one in exchanges):
-        return read_messages(exchanges, name)
+        return read_messages(exchanges, "history")
     if not is_messages(exchanges):
-        raise DataError(f"{name} is {describe(exchanges)}; a list of pairs of texts is expected.")
+        raise DataError(f"history is {describe(exchanges)}; a list of pairs of texts is expected.")
     found = []
     for number, pair in enumerate(exchanges, 1):
         if not is_messages(pair) or len(pair) != 2:
-            raise DataError(f"{name} {number} is {describe(pair)}; a pair of texts is expected.")
-        asked, answered = (text(f"{name} {number}", said) for said in pair)
+            raise DataError(f"history {number} is {describe(pair)}; a pair of texts is expected.")
+        asked, answered = (text(f"history {number}", said) for said in pair)
         found += [Message("user", asked), Message("assistant", answered)]
     return found
 
@@ -139,9 +139,7 @@ def system_message(system: object, name: str = "system") -> list[Message]:
     """Return a system prompt (a text or a list of blocks) as one message; an empty list for a blank prompt."""
     if is_messages(system):
         system = "\n".join(_part(name, part) for part in system)
-    if _is_blank(system):
-        return []
-    return [Message("system", text(name, system))]
+    return [] if _is_blank(system) else [Message("system", text(name, system))]
 
 
 def last_turn(

@@ -279,12 +279,11 @@ def _before(rest: dict[str, Any], trainer: Trainer) -> list[Message]:
             found += system_message(rest.pop(name), name)
     history = rest.get("history")
     if is_chat(history) or (isinstance(history, str) and not history.strip()):
-        found += of_exchanges(rest.pop("history"), "history")
+        found += of_exchanges(rest.pop("history"))
     return found
 
 
 def _tools(rest: dict[str, Any]) -> list[Message]:
-    """Take tools out of ``rest``, as a message."""
     tools, functions = rest.pop("tools", None), rest.pop("functions", None)
     return tools_message(functions, "functions") if tools is None else tools_message(tools)
 
@@ -395,8 +394,7 @@ def _preference_of(rest: dict[str, Any], trainer: Trainer) -> tuple[object, obje
 
 
 def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Preferences, trainer: Trainer) -> Read:
-    before = _tools(rest) + _before(rest, trainer)
-    messages = before + _heeded(rest.pop(name), name, trainer)
+    messages = _tools(rest) + _before(rest, trainer) + _heeded(rest.pop(name), name, trainer)
     rejected = [key for key in ("rejected_response", "rejected_messages") if not _is_empty(rest.get(key))]
     if not rejected:
         return _of_messages(messages, name, turns, whole=trainer.whole)
@@ -524,8 +522,7 @@ def read_preference(
     """
     if prompt is None and isinstance(chosen, str) and not _SPEAKER.search(chosen):
         border = _border(chosen, rejected) if isinstance(rejected, str) else 0
-        prompt = chosen[:border]
-        chosen = chosen[border:]
+        prompt, chosen = chosen[:border], chosen[border:]
         rejected = rejected[border:] if isinstance(rejected, str) else rejected
     shared = _shared_messages(chosen, rejected) if is_messages(chosen) and is_messages(rejected) else 0
     first = _pair(prompt, before, chosen, "chosen", shared)

@@ -60,7 +60,7 @@ def open_source(
         return _open_url(RemoteData(url), split, config, longest)
     place, name = path_of(path), str(path)
     if name == "-":
-        return open_input(longest)
+        return RecordSource("-", "line", json_lines(sys.stdin.buffer, longest << 20))
     if not name.strip():
         raise DataError(
             "data: the path is empty. Give a file, a folder or a Hub id. If a shell variable holds the path, check "
@@ -195,7 +195,6 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _inside(path: Place, folder: Place) -> PurePath:
-    """Return a path relative to a folder above it."""
     assert isinstance(path, Path) == isinstance(folder, Path)
     return path.relative_to(cast(Any, folder))
 
@@ -247,11 +246,6 @@ def open_file(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
             f"{path}: the suffix is not known. It must be {known}, alone or followed by .gz or .zst. Rename the file."
         )
     return RecordSource(str(path), "line" if read in (_jsonl, _json, _csv) else "row", read(path, longest << 20))
-
-
-def open_input(longest: int = LONGEST_LINE) -> RecordSource:
-    """Return the records of standard input, which must be JSON Lines without compression."""
-    return RecordSource("-", "line", json_lines(sys.stdin.buffer, longest << 20))
 
 
 def open_text(path: Place, longest: int = LONGEST_LINE) -> RecordSource:

@@ -218,7 +218,6 @@ def open_saved(folder: Path, split: str | None = None) -> RecordSource:
 
 
 def _saved_splits(folder: Path) -> list[str] | None:
-    """Return the names of a saved dataset's splits; None if it has no splits."""
     try:
         return [str(split) for split in json.loads((folder / "dataset_dict.json").read_text())["splits"]]
     except FileNotFoundError:

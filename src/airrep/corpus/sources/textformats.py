@@ -181,7 +181,6 @@ class _Scanner:
                 return self._buffer[self._position : self._position + 1]
 
     def skip(self) -> None:
-        """Skip one character."""
         self._move(self._position + 1)
 
     def value(self) -> object:

@@ -124,16 +124,12 @@ class _Layer(nn.Module):
         self.down = _Linear(shape.inner, shape.width)
         self.down_norm = nn.LayerNorm(shape.width, shape.epsilon)
 
-    @property
-    def products(self) -> tuple[nn.Linear, ...]:
-        """The four large matrix products."""
-        return self.qkv, self.out, self.up, self.down
-
     def forward(
         self, x: Float32[Tensor, "t h"], runs: tuple[EqualRun, ...], drop: Drop | None = None
     ) -> Float32[Tensor, "t h"]:
         kind = self.qkv.weight.dtype
-        attended = _apply(self.out, _attend(_apply(self.qkv, x.to(kind)), runs, self.attention_heads))
+        parts = zip(_by_run(_apply(self.qkv, x.to(kind)), runs), runs, strict=True)
+        attended = _apply(self.out, torch.cat([_attend(part, run, self.attention_heads) for part, run in parts]))
         x = self.out_norm(x + (attended if drop is None else drop(attended)))
         changed = _apply(self.down, functional.gelu(_apply(self.up, x.to(kind))))
         return self.down_norm(x + (changed if drop is None else drop(changed)))
@@ -144,15 +140,11 @@ def _apply(layer: nn.Linear, x: Float[Tensor, "t i"]) -> Float[Tensor, "t o"]:
     return (linear if x.dtype == torch.float32 else functional.linear)(x, layer.weight, layer.bias)
 
 
-def _attend(qkv: Float[Tensor, "t h3"], runs: tuple[EqualRun, ...], heads: int) -> Float[Tensor, "t h"]:
+def _attend(qkv: Float[Tensor, "r h3"], run: EqualRun, heads: int) -> Float[Tensor, "r h"]:
     """Each token attends to all tokens of its own sequence: softmax(q kᵀ / √(h / heads)) v, head by head."""
-    return torch.cat([_attend_run(part, run, heads) for part, run in zip(_by_run(qkv, runs), runs, strict=True)])
-
-
-def _attend_run(qkv: Float[Tensor, "r h3"], run: EqualRun, heads: int) -> Float[Tensor, "r h"]:
     if qkv.device.type == "cpu" and torch.is_autocast_enabled("cpu"):  # the backward pass in bfloat16 is slow on a CPU
         with torch.autocast("cpu", enabled=False):
-            return _attend_run(qkv.float(), run, heads)
+            return _attend(qkv.float(), run, heads)
     query, key, value = qkv.view(run.sequences, run.length, 3, heads, -1).permute(2, 0, 3, 1, 4)
     with without_cudnn():
         mixed = functional.scaled_dot_product_attention(query, key, value)
@@ -162,12 +154,6 @@ def _attend_run(qkv: Float[Tensor, "r h3"], run: EqualRun, heads: int) -> Float[
 def _by_run(x: Float[Tensor, "t n"], runs: tuple[EqualRun, ...]) -> tuple[Tensor, ...]:
     """Split tokens by run. Slices would each add a whole matrix of zeros to the backward pass."""
     return x.split([run.sequences * run.length for run in runs])
-
-
-def _means(x: Float32[Tensor, "t h"], runs: tuple[EqualRun, ...]) -> Float32[Tensor, "s h"]:
-    """Return the mean over the tokens of each sequence."""
-    parts = zip(_by_run(x, runs), runs, strict=True)
-    return torch.cat([part.view(run.sequences, run.length, -1).mean(dim=1) for part, run in parts])
 
 
 class UnitLength(nn.Module):
@@ -242,14 +228,15 @@ class SentenceBert(Headed):
         """
         for layer in self.layers[depth:]:
             x = layer(x, runs, drop)
-        return _means(x, runs)
+        parts = zip(_by_run(x, runs), runs, strict=True)
+        return torch.cat([part.view(run.sequences, run.length, -1).mean(dim=1) for part, run in parts])
 
     def in_bfloat16(self) -> "SentenceBert":
         """Return a copy for inference whose large matrix products run in bfloat16; embeddings are shared."""
         twin = copy.deepcopy(self, {id(self.embeddings): self.embeddings})
         for layer in twin.layers:
             if isinstance(layer, _Layer):
-                for product in layer.products:
+                for product in (layer.qkv, layer.out, layer.up, layer.down):
                     product.to(torch.bfloat16)
         return twin
 

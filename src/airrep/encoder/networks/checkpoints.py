@@ -67,7 +67,10 @@ def read_checkpoint(layout: Layout) -> StoredEncoder:
     _check_finite(layout.folder, model.state_dict())
     settings = read_optional(layout.transformer / "tokenizer_config.json")
     max_tokens = _read_max_tokens(layout, settings, shape)
-    return StoredEncoder(model, _read_tokenizer(layout), settings, max_tokens, _read_card(layout))
+    # A checkpoint in the published AirRep format without a card was trained for attribution.
+    given = layout.format != "airrep" or (layout.folder / "airrep.json").exists()
+    card = read_card(layout.folder) if given else Card(trained_for_attribution=True)
+    return StoredEncoder(model, _read_tokenizer(layout), settings, max_tokens, card)
 
 
 def is_finite(tensor: Tensor) -> bool:
@@ -225,13 +228,6 @@ def _read_max_tokens(layout: Layout, settings: dict[str, Any], shape: BertShape)
         if isinstance(limit, int | float) and limit >= 1:
             return int(min(limit, shape.positions))
     return shape.positions
-
-
-def _read_card(layout: Layout) -> Card:
-    """Read the card; a checkpoint in the published AirRep format without a card was trained for attribution."""
-    if layout.format == "airrep" and not (layout.folder / "airrep.json").exists():
-        return Card(trained_for_attribution=True)
-    return read_card(layout.folder)
 
 
 _TOKENIZER = {  # for a model without tokenizer_config.json: special tokens of the original BERT

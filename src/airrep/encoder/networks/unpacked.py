@@ -190,7 +190,8 @@ def _load_folder(
 def _limit_lengths(library: "SentenceTransformer", asked: int | None, where: str) -> int:
     """Limit the tokens that each module reads to its positions and to *asked*; return the largest of these limits, 0 if
     a module has none."""
-    readers: list[Any] = [module for module in library.modules() if module is not library and _has_length(module)]
+    modules = (one for one in library.modules() if one is not library and type(one).__name__ != "Router")
+    readers: list[Any] = [one for one in modules if hasattr(one, "max_seq_length")]
     if asked is not None and not readers:
         raise _endless(where, next(iter(library)))
     for reader in readers:
@@ -207,10 +208,6 @@ def _limit_lengths(library: "SentenceTransformer", asked: int | None, where: str
                 raise _endless(where, reader) from error
     lengths = [reader.max_seq_length or math.inf for reader in readers]
     return int(max(lengths)) if lengths and max(lengths) < math.inf else 0
-
-
-def _has_length(module: "nn.Module") -> bool:
-    return hasattr(module, "max_seq_length") and type(module).__name__ != "Router"
 
 
 def _endless(where: str, module: "nn.Module") -> ConfigError:

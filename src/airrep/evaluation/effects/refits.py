@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from pydantic import Field, field_validator
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError, TrainingError
-from airrep.evaluation.given import IndexesLike, TrainingPool, cost_of, named_indexes
+from airrep.evaluation.given import IndexesLike, TrainingPool, all_rows, cost_of, named_indexes
 from airrep.evaluation.result import Evaluation, Row, as_json, check_names
 from airrep.evaluation.select import LmLike, OnTask, kept_answers
 from airrep.evaluation.statistics.means import Difference, Estimate, Interval, TaskResamples
@@ -167,11 +166,6 @@ class EffectStudy:
                 "evaluate: there is only one query, but a confidence interval needs two. Give more queries."
             )
 
-    @property
-    def train(self) -> Corpus:
-        """All rows of the first index, deleted ones too."""
-        return Corpus(pa.concat_tables([shard.examples.table for shard in self.indexes[0][1].shards]))
-
     def decide(self, pool: TrainingPool, resamples: int, **decisive: Any) -> None:
         of_data = {"measure": self.measure, "queries": self.queries.fingerprint, "pool": pool.fingerprint}
         self.subject = json_digest(of_data | decisive)
@@ -263,7 +257,8 @@ class Drop(EffectStudy):
         self._rows, self._left_out = np.sort(self._pools[0].order), len(pools[0].order) - len(self._pools[0].order)
         self._settings = chosen
         self.counts = [_count(one, len(self._rows)) for one in chosen.drop]
-        self._refits = Refits(lm, tuning, self.train.take(self._rows), self.queries, running or Running())
+        train = all_rows(self.indexes[0][1]).take(self._rows)
+        self._refits = Refits(lm, tuning, train, self.queries, running or Running())
         decisive = {**self._refits.decisive, "drop": self.counts}
         decisive |= chosen.model_dump(mode="json", include={"seeds", "seed"})
         self.decide(self._pools[0], chosen.resamples, **decisive)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from airrep.corpus.fields import TEXT_FIELDS
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.effects.refits import EffectStudy, Refits, Running, against_random
-from airrep.evaluation.given import IndexesLike, TrainingPool
+from airrep.evaluation.given import IndexesLike, TrainingPool, all_rows
 from airrep.evaluation.result import Evaluation, Row, as_json
 from airrep.evaluation.select import LmLike, kept_answers
 from airrep.evaluation.statistics.means import Estimate, TaskResamples
@@ -117,7 +118,7 @@ class Trace(EffectStudy):
                 )
             once = {"epochs": 1, "schedule": "constant", "warmup_steps": 0, "warmup_ratio": 0.0}
             step = tuning.model_copy(update=once)
-            self._refits = Refits(lm, step, self.train, self.queries, running or Running())
+            self._refits = Refits(lm, step, all_rows(self.indexes[0][1]), self.queries, running or Running())
             decisive |= {**self._refits.decisive, "count": chosen.count, "seed": chosen.seed}
         self.decide(self._pools[0], chosen.resamples, **decisive)
 
@@ -140,12 +141,12 @@ class Trace(EffectStudy):
 
     def run(self, out: str | Path | None = None, *, replace: bool = False) -> Evaluation:
         """Rank, step, compare; with *out* the losses are kept beside it until the evaluation is written."""
-        found = [self._find(*each) for each in zip(self.indexes, self._pools, self._teachers, strict=True)]
+        indexes = (index for _, index in self.indexes)
+        found = [self._find(*each) for each in zip(indexes, self._pools, self._teachers, strict=True)]
         patches = None if self._refits is None else self._patched(self._refits, found, out, replace=replace)
         return self.evaluation([self._row(place, found, patches) for place in range(len(found))], self._facts())
 
-    def _find(self, named: tuple[str, Index], pool: TrainingPool, teachers: Sequence[Rows]) -> _Found:
-        _, index = named
+    def _find(self, index: Index, pool: TrainingPool, teachers: Sequence[Rows]) -> _Found:
         ranks = list(_ranks(index, self.queries, pool, teachers))
         first = np.array([1 / one.min() if len(one) else np.nan for one in ranks])
         recall = {
@@ -210,15 +211,10 @@ class Trace(EffectStudy):
 
 def _named_by(value: str | None) -> list[str]:
     """Return the ids or facts in a field's value: a JSON list, or one text; none if there is no value."""
-    if not value:
-        return []
-    if value.startswith("["):
-        try:
-            found = json.loads(value)
-        except ValueError:
-            return [value]
-        return list(dict.fromkeys(one if isinstance(one, str) else json.dumps(one) for one in found))
-    return [value]
+    if value and value.startswith("["):
+        with suppress(ValueError):
+            return list(dict.fromkeys(one if isinstance(one, str) else json.dumps(one) for one in json.loads(value)))
+    return [value] if value else []
 
 
 def _ranks(index: Index, queries: Corpus, pool: TrainingPool, teachers: Sequence[Rows]) -> Iterator[np.ndarray]:

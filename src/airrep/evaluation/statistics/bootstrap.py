@@ -104,8 +104,7 @@ class Pairing:
 
     def __init__(self, one: Ranking, other: Ranking) -> None:
         self.one = one
-        m = one.order.shape[1]
-        rows = np.arange(len(one.order))[:, None] * m
+        rows = np.arange(len(one.order))[:, None] * one.order.shape[1]
         self._across = rows + np.take_along_axis(one.places, other.order, axis=1)
 
     def correlate(self, one: Ranked, other: Ranked) -> np.ndarray:

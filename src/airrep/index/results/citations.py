@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airrep._version import __version__
@@ -101,9 +101,7 @@ def license_of(metadata: Mapping[str, Any]) -> str | None:
 
 def checked(citation: Citation, now: str | None, where: str) -> Citation:
     """Compare a citation with *now*, the hash of the texts that *where* has now."""
-    if citation.sha256 is None or now is None:
-        return citation
-    if citation.check not in (SAME, UNCHECKED):
+    if citation.sha256 is None or now is None or citation.check not in (SAME, UNCHECKED):
         return citation
     return replace(citation, check=SAME if now == citation.sha256 else f"the texts differ in {where}")
 
@@ -149,15 +147,15 @@ CONTEXT: Mapping[str, Any] = {
 """JSON-LD context of Croissant 1.1."""
 
 
-def as_croissant(citations: Sequence[Citation], told: str = "") -> dict[str, Any]:
-    """Describe citations as a Croissant data set, whose record set holds them; *told* is added to its description.
+def as_croissant(citations: Sequence[Citation]) -> dict[str, Any]:
+    """Describe citations as a Croissant data set, whose record set holds them.
 
     ConfigError: there are no citations.
     """
     if not citations:
         raise ConfigError("citations is empty. Name at least one example.")
     digest = hashlib.sha256("\n".join(f"{one.index} {one.id} {one.sha256}" for one in citations).encode()).hexdigest()
-    sentences = (f"{len(citations):,} citations of training examples.", told, unknown(citations))
+    sentences = (f"{len(citations):,} citations of training examples.", unknown(citations))
     return {
         "@context": dict(CONTEXT),
         "@type": "sc:Dataset",
@@ -174,7 +172,7 @@ def as_croissant(citations: Sequence[Citation], told: str = "") -> dict[str, Any
                 "name": _SET,
                 "description": "One record for each training example; null means not recorded.",
                 "field": [_field(name, *one) for name, one in FIELDS.items()],
-                "data": [_record(one) for one in citations],
+                "data": [{f"{_SET}/{name}": getattr(one, name) for name in FIELDS} for one in citations],
             }
         ],
     }
@@ -183,11 +181,6 @@ def as_croissant(citations: Sequence[Citation], told: str = "") -> dict[str, Any
 def _field(name: str, kind: str, meaning: str, same: str | None) -> dict[str, Any]:
     named = {"@type": "cr:Field", "@id": f"{_SET}/{name}", "name": name, "description": meaning, "dataType": kind}
     return named if same is None else {**named, "equivalentProperty": same}
-
-
-def _record(one: Citation) -> dict[str, Any]:
-    values = asdict(one)
-    return {f"{_SET}/{name}": values[name] for name in FIELDS}
 
 
 def _sources(citations: Iterable[Citation]) -> Iterator[dict[str, Any]]:

@@ -61,27 +61,20 @@ class Summary:
 
 
 def summarise(rankings: Sequence[Iterable[Hit]], *, least: bool = False) -> Summary:
-    """Summarise what rankings have in common.
-
-    Args:
-        rankings: the ranking of each query.
-        least: True if the rankings hold the most harmful examples.
-    """
+    """Summarise what the rankings of several queries have in common; *least*: they hold the most harmful examples."""
     found: defaultdict[int, list[Hit]] = defaultdict(list)
     for ranking in rankings:
         for hit in ranking:
             found[hit.row].append(hit)
-    direction = 1 if least else -1
-    common = [_common(row, hits) for row, hits in sorted(found.items())]
+    direction, common = 1 if least else -1, []
+    for row, hits in sorted(found.items()):
+        values = [hit.score if hit.deviations is None else hit.deviations for hit in hits]
+        mean, best = sum(values) / len(values), min(hit.rank for hit in hits)
+        common.append(CommonExample(row, hits[0].example, len(hits), best, mean))
     first = sorted(common, key=lambda one: (-one.queries, direction * one.mean))[:FIRST]
     sources, labels = (_counted(getattr(one.example, name) for one in first) for name in ("source", "label"))
     openings = [one for one in _counted(_opening(one.example.response) for one in first) if one.examples > 1]
     return Summary(len(rankings), len(common), tuple(first), sources, labels, tuple(openings))
-
-
-def _common(row: int, hits: Sequence[Hit]) -> CommonExample:
-    values = [hit.score if hit.deviations is None else hit.deviations for hit in hits]
-    return CommonExample(row, hits[0].example, len(hits), min(hit.rank for hit in hits), sum(values) / len(values))
 
 
 def _opening(response: str) -> str | None:
@@ -102,10 +95,6 @@ def _is_least(order: Any) -> Any:
     return {HARMFUL: True, HELPFUL: False}.get(order, order) if isinstance(order, str) else order
 
 
-def _order(least: bool) -> str:
-    return HARMFUL if least else HELPFUL
-
-
 @dataclass(frozen=True, repr=False)
 class TopResult(Tabular, Result, Sequence[Hits]):
     """The top training examples of each of several queries.
@@ -118,7 +107,12 @@ class TopResult(Tabular, Result, Sequence[Hits]):
 
     queries: tuple[Annotated[Hits, Sparing], ...]
     provenance: Origin
-    least: Annotated[bool, Field(alias="order"), BeforeValidator(_is_least), PlainSerializer(_order)]
+    least: Annotated[
+        bool,
+        Field(alias="order"),
+        BeforeValidator(_is_least),
+        PlainSerializer(lambda least: HARMFUL if least else HELPFUL),
+    ]
     kind: ClassVar[str] = "top"
 
     def __post_init__(self) -> None:

@@ -163,6 +163,7 @@ def made_of(manifest: Mapping[str, Any], asked: Iterable[Any] | None = None) -> 
     """Read the origin from an index's manifest; *asked* are the channels in use, if they differ from the build's."""
     settings = manifest["settings"]
     channels = settings.get("channels") or []
+    named = [("", settings), *((f" of {one['name'] or one['method']}", one["settings"]) for one in channels)]
     weighed = ((one["name"] or one["method"], one["weight"]) for one in channels)
     if asked is not None:
         weighed = ((one.title, one.weight) for one in asked)
@@ -173,17 +174,9 @@ def made_of(manifest: Mapping[str, Any], asked: Iterable[Any] | None = None) -> 
         attributor=manifest["attributor"],
         airrep=str(manifest["packages"].get("airrep", "")),
         hub=tuple(map(str, manifest.get("reading", {}).get("hub", ()))),
-        models=dict(_models(settings)),
+        models={f"{name}{of}": one for of, own in named for name in _MODELS if isinstance(one := own.get(name), str)},
         channels=tuple(f"{name} × {weight:g}" for name, weight in weighed),
     )
-
-
-def _models(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield from ((name, one) for name in _MODELS if isinstance(one := settings.get(name), str))
-    for channel in settings.get("channels") or []:
-        of = channel["name"] or channel["method"]
-        named = ((name, channel["settings"].get(name)) for name in _MODELS)
-        yield from ((f"{name} of {of}", one) for name, one in named if isinstance(one, str))
 
 
 REMOVAL = "increase of the query's loss if the group were removed"
@@ -237,7 +230,6 @@ class Provenance:
 
 NOWHERE = Provenance("", "")
 """Placeholder for hits that do not belong to a result yet."""
-
 
 RESULTS = "results.json"
 _LATER = ("why", "channels", "better", "verdict", "deviations", "copied", "tokens")

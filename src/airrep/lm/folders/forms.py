@@ -150,9 +150,7 @@ def settled(folder: Path) -> Path:
     if any((folder / name).exists() for name in (CONFIG, ADAPTER_CONFIG)):
         return folder
     last, named = last_checkpoint(folder), adapters_in(folder)
-    if last is None and len(named) != 1:
-        return folder
-    return settled(last or named[0])
+    return folder if last is None and len(named) != 1 else settled(last or named[0])
 
 
 def adapters_in(folder: Path) -> list[Path]:
@@ -192,7 +190,6 @@ def _around(folder: Path) -> Iterator[Path]:
 
 
 def _same_tokenizer(one: Path, other: Path) -> bool:
-    """True if two folders have equal tokenizer files."""
     first, second = ({path.relative_to(place): path for path in _files(place, _TOKENIZER)} for place in (one, other))
     return first.keys() == second.keys() and all(cmp(first[name], second[name], shallow=False) for name in first)
 
@@ -420,7 +417,6 @@ def _mean_rate(rates: dict[int, float], begin: int, end: int, path: Path) -> flo
 
 
 def _logged_rates(path: Path) -> dict[int, float]:
-    """Read the learning rates that a trainer logged, by step."""
     try:
         state: Any = json.loads(path.read_bytes())
         lines = state["log_history"]

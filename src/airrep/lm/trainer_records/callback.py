@@ -124,11 +124,8 @@ class RecordedBatches:
         skip, self._skip = self._skip, 0
         for number, batch in enumerate(self.inside):
             if number >= skip:  # a resumed trainer asks for these and drops them
-                self._waiting.append([self._number(row) for row in batch])
+                self._waiting.append([int(row if self.numbers is None else self.numbers[row]) for row in batch])
             yield batch
-
-    def _number(self, row: int) -> int:
-        return int(row) if self.numbers is None else int(self.numbers[row])
 
     def __len__(self) -> int:
         return len(self.inside)  # type: ignore[arg-type]
@@ -291,8 +288,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         _told_by_first(None)  # other processes may still write their last entry
         if int(getattr(args, "process_index", 0)) or written is None:
             return
-        about = json.loads((self.out / ABOUT).read_bytes())
-        self._write_about({**about, "ended_at": state.global_step})
+        self._write_about({**json.loads((self.out / ABOUT).read_bytes()), "ended_at": state.global_step})
         jumps = read_training_record(self.out).jumps()
         if not jumps:
             _tell(f"{self.out}: {many(state.global_step, 'step')} recorded; the loss never jumped")

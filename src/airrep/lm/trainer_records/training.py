@@ -498,7 +498,6 @@ class _Reader:
 
 
 def _logged_rates(state: Mapping[str, Any]) -> dict[int, float]:
-    """Return the learning rates that a trainer's state has, by step."""
     lines = state.get("log_history")
     pairs: list[tuple[Any, Any]] = [
         (line.get("step"), line.get("learning_rate"))

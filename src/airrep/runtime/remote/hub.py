@@ -264,7 +264,6 @@ class Push(NamedTuple):
         )
 
     def _is_there(self, name: str, entry: Any) -> bool:
-        """Return True if the Hub already has a file."""
         if entry is None or entry.size != self.files[name].stat().st_size:
             return False
         if entry.lfs is not None:

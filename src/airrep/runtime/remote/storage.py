@@ -218,6 +218,5 @@ def telling(
 
 
 def _line(error: BaseException) -> str:
-    """Return an error's message on one line, shortened."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + "…"

@@ -83,7 +83,9 @@ class _Member:
         self.learn = [_Part(one.pooled(self.pooling), one.reference_scores(self.pooling)) for one in features]
         features = [MemberFeatures.of(method, one) for one in held_out]
         self.held_out = [_Part(one.pooled(self.pooling), one.reference_scores(self.pooling)) for one in features]
-        self.channel = _with_pooling(channel, method, self.pooling)
+        alike = method.own_pool == self.pooling.text and method.pooling(None, self.pooling.temperature) == self.pooling
+        told = {"pool": None if alike else self.pooling.text, "temperature": self.pooling.temperature}
+        self.channel = channel.model_copy(update=told)
         self.alone = [_Judged(f"{self.title}, {self.pooling}", [one.scores for one in self.held_out])]
         """The channel alone, with its chosen pool and, if that differs, with its original pool."""
         if own != self.pooling:
@@ -256,11 +258,6 @@ def _pools(features: MemberFeatures) -> Iterator[Pooling]:
     if spread > 0:
         for kind in ATTENTIONS:
             yield from (Pooling.parse(kind, float(f"{spread / wanted:.3g}")) for wanted in SPREADS)
-
-
-def _with_pooling(channel: Channel, method: Attributor, pooling: Pooling) -> Channel:
-    own = method.own_pool == pooling.text and method.pooling(None, pooling.temperature) == pooling
-    return channel.model_copy(update={"pool": None if own else pooling.text, "temperature": pooling.temperature})
 
 
 def _tell(scores: Sequence[GroupScores]) -> bool:

@@ -170,7 +170,8 @@ def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.nda
     instance; *losses* have the same shape, with NaN where missing. On scores of deviation 1, channels with less than a
     hundredth of all weight get 0. NothingRisesError: no channel rises with the labels.
     """
-    deviations = [_deviation(one) for one in scores]
+    # Roots of the mean variance over a query's subsets; 1 if nothing varies.
+    deviations = [float(np.sqrt(np.mean([np.mean(_centred(one) ** 2) for one in own]))) or 1.0 for own in scores]
     columns = [
         np.stack([_centred(one[place]) / deviation for one, deviation in zip(scores, deviations, strict=True)])
         for place in range(len(losses))
@@ -231,8 +232,3 @@ def _centred(scores: GroupScores) -> np.ndarray:
     """Subtract the mean over subsets: the loss stays equal, and the numbers are small."""
     wide: np.ndarray = scores.astype(np.float64)
     return wide - wide.mean(axis=1, keepdims=True)
-
-
-def _deviation(scores: Sequence[GroupScores]) -> float:
-    """Return the root of the mean variance over a query's subsets; 1 if nothing varies."""
-    return float(np.sqrt(np.mean([np.mean(_centred(one) ** 2) for one in scores]))) or 1.0

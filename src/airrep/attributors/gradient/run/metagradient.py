@@ -1,7 +1,7 @@
 """Attribution by differentiating through a whole fine-tune with AdamW."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from airrep.arrays import Rows
@@ -23,7 +24,7 @@ from airrep.errors import ConfigError, first_line
 from airrep.lm.attention import PackedDocuments
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
-from airrep.lm.network import accumulate, order_of, token_losses
+from airrep.lm.network import accumulate, order_of, token_logits
 from airrep.lm.settings import FineTuneSettings
 from airrep.lm.warmup import sample_rows
 from airrep.runtime.artifacts import json_digest
@@ -103,14 +104,9 @@ class AdamStep(NamedTuple):
             first.mul_(beta)
             second.mul_(gamma)
             moved.mul_(1 - self.rate * chosen.weight_decay)
-        return self._through_clip(found, gradients, norm, scale)
-
-    def _through_clip(
-        self, found: list[Tensor], gradients: Sequence[Tensor], norm: float, scale: float
-    ) -> list[Tensor]:
-        """Return ∂L/∂g from ∂L/∂(clipped gradients): the clipped g c / (|g| + ε) also depends on |g|."""
         if scale == 1.0:
             return found
+        # ∂L/∂g from ∂L/∂(clipped gradients): the clipped g c / (|g| + ε) also depends on |g|
         along = float(torch.stack([(one * g).sum() for one, g in zip(found, gradients, strict=True)]).sum())
         share = along * scale / (norm * (norm + NORM_EPSILON))
         return [one * scale - g * share for one, g in zip(found, gradients, strict=True)]
@@ -169,14 +165,12 @@ class Replay:
         self._guests = [others[turns == number] for number in range(len(orders))]
 
     @torch.inference_mode(False)
-    def influence(self, queries: Documents, on_step: Callable[[], None] | None = None) -> Float64[np.ndarray, "n q"]:
+    def influence(self, queries: Documents) -> Float64[np.ndarray, "n q"]:
         """Return the influence of each training example on each query's loss, in nats; higher = more helpful.
 
-        *on_step* is called after each step of the fine-tune, and after each step of the way back. ConfigError: the LM's
-        code has no second derivative.
+        ConfigError: the LM's code has no second derivative.
         """
         lm, found = self._lm, np.zeros((len(self._documents), len(queries)))
-        tell = on_step or (lambda: None)
         try:
             with (
                 lm.training(self._settings, self._seed),
@@ -185,32 +179,31 @@ class Replay:
             ):
                 parameters = [each for each in lm.model.parameters() if each.requires_grad]
                 states = _States(Path(folder), math.ceil(math.sqrt(len(self._steps))), lm.execution.device)
-                self._forward(parameters, states, tell)
-                adjoints = [self._end(parameters, queries.take([row])) for row in range(len(queries))]
+                self._forward(parameters, states)
+                ends = [self._gradients(parameters, queries.take([row])) for row in range(len(queries))]
+                adjoints = [AdamState.zeros(parameters)._replace(weights=end) for end in ends]  # after the last step
                 for taken in self._backward(parameters, states):
                     for rows, slopes in self._back(parameters, taken, adjoints):
                         found[rows] -= slopes
-                    tell()
-                _put(parameters, states.read(len(self._steps)))
+                _put(parameters, states.read(len(self._steps))[0])
         finally:
             lm.reset()
         return found
 
-    def _forward(self, parameters: list[Tensor], states: "_States", tell: Callable[[], None]) -> None:
+    def _forward(self, parameters: list[Tensor], states: "_States") -> None:
         """Repeat the fine-tune; store the first state of each stretch, and the last state."""
         state = AdamState.zeros(parameters)._replace(weights=[each.data for each in parameters])
         for step, rows in self._steps:
             if step.number % states.stride == 0:
                 states.keep(step.number, state)
             step.forward(state, self._gradients(parameters, self._documents.take(rows)))
-            tell()
         states.keep(len(self._steps), state)
 
     def _backward(self, parameters: list[Tensor], states: "_States") -> Iterator[_Taken]:
         """Yield the steps from the last to the first; the LM then has the weights before the step."""
         for first in reversed(range(0, len(self._steps), states.stride)):
             stretch = self._steps[first : first + states.stride]
-            state = states.read(first)
+            state, _ = states.read(first)
             _put(parameters, state)
             state = state._replace(weights=[each.data for each in parameters])
             for step, rows in stretch:
@@ -218,7 +211,7 @@ class Replay:
                 states.keep(step.number, state, gradients)
                 step.forward(state, gradients)
             for step, rows in reversed(stretch):
-                before, gradients = states.read(step.number), states.gradients(step.number)
+                before, gradients = states.read(step.number)
                 _put(parameters, before)
                 yield _Taken(step, rows, self._guests[step.number], before, gradients)
 
@@ -229,10 +222,6 @@ class Replay:
         for each in parameters:
             each.grad = None
         return found
-
-    def _end(self, parameters: list[Tensor], query: Documents) -> AdamState:
-        """Return a query's adjoint after the last step: the gradient of its loss, and zeros for the moments."""
-        return AdamState.zeros(parameters)._replace(weights=self._gradients(parameters, query))
 
     def _back(
         self, parameters: list[Tensor], taken: _Taken, adjoints: Sequence[AdamState]
@@ -259,7 +248,7 @@ class Replay:
         for batch in pack(documents.lengths, lm.execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, lm.execution.device, lm.execution.padding)
             with lm.execution.autocast():
-                losses = token_losses(lm.model, packed)
+                losses = functional.cross_entropy(token_logits(lm.model, packed), packed.targets, reduction="none")
             weights = torch.ones(len(batch.rows), dtype=losses.dtype, device=losses.device, requires_grad=True)
             loss = (weights[packed.owners] * losses).sum() / divisor
             gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
@@ -269,7 +258,9 @@ class Replay:
                 by_weight, *by_parameters = self._second(list(reached.values()), [lead[n] for n in reached], by)
                 found[batch.rows, query] = cast(Tensor, by_weight).double().cpu().numpy()
                 if adjoints:
-                    _add(adjoints[query].weights, by_parameters)
+                    for own, more in zip(adjoints[query].weights, by_parameters, strict=True):
+                        if more is not None:
+                            own.add_(more)
         return found
 
     def _second(self, gradients: list[Tensor], leads: list[Tensor], by: list[Tensor]) -> Sequence[Tensor | None]:
@@ -286,13 +277,6 @@ class Replay:
 
     def _once(self, why: str) -> ConfigError:
         return ConfigError(f"lm {self._lm.name}: cannot be differentiated twice: {why}. Use another method.")
-
-
-def _add(sums: list[Tensor], more: Sequence[Tensor | None]) -> None:
-    """Add in place; None stands for zeros."""
-    for own, one in zip(sums, more, strict=True):
-        if one is not None:
-            own.add_(one)
 
 
 def _put(parameters: list[Tensor], state: AdamState) -> None:
@@ -316,20 +300,14 @@ class _States:
             self._path(number),
         )
 
-    def read(self, number: int) -> AdamState:
+    def read(self, number: int) -> tuple[AdamState, list[Tensor]]:
         found = load_file(self._path(number), self._device)
-        return AdamState(*(_parts(found, name) for name in AdamState._fields))
-
-    def gradients(self, number: int) -> list[Tensor]:
-        return _parts(load_file(self._path(number), self._device), "gradients")
+        counts = {name: sum(key.startswith(f"{name}.") for key in found) for name in (*AdamState._fields, "gradients")}
+        *state, gradients = ([found[f"{name}.{n}"] for n in range(count)] for name, count in counts.items())
+        return AdamState(*state), gradients
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:06}.safetensors"
-
-
-def _parts(found: Mapping[str, Tensor], name: str) -> list[Tensor]:
-    """Return a file's tensors of one kind, in order."""
-    return [found[f"{name}.{place}"] for place in range(sum(key.startswith(f"{name}.") for key in found))]
 
 
 STEADY = 1e-6
