@@ -33,10 +33,10 @@ import pyarrow as pa
 import torch
 
 import airrep
-from airrep.corpus.table import SCHEMA
+from airrep.corpus.table import PLACE, SCHEMA
 from airrep.index.editing import LINEAGE
 from airrep.index.encoding import seal_index
-from airrep.index.shards import SHARD, _write_examples, read_record, shard_name
+from airrep.index.shards import EXAMPLES, SHARD, read_record, shard_name, write_table
 from airrep.runtime.artifacts import canonical_json, describe_files
 from airrep.runtime.publishing import write_file
 
@@ -71,7 +71,7 @@ class World(NamedTuple):
         sources = pa.array([f"source {number % SOURCES}" for number in numbers.tolist()], pa.large_string())
         nothing = pa.nulls(len(numbers), pa.large_string())
         texts = _real_texts(numbers) if self.text else _short_texts(numbers % self.built)
-        return airrep.Corpus(pa.table([ids, *texts, nothing, sources, nothing], schema=SCHEMA))
+        return airrep.Corpus(pa.table([ids, *texts, nothing, sources, *[nothing] * 3], schema=SCHEMA))
 
     def queries(self) -> list[airrep.Example]:
         """A few queries."""
@@ -128,12 +128,13 @@ def link(world: World) -> None:
             name = shard_name(start + shard.start, attributor, part.fingerprint)
             folder = world.index / "shards" / name
             folder.mkdir()
-            for array in shard.folder.glob("*.npy"):
-                os.link(array, folder / array.name)
-            _write_examples(folder / "examples.arrow", part)
+            for array in shard.folder.glob("*/*.npy"):  # a folder for each channel
+                (folder / array.parent.name).mkdir(exist_ok=True)
+                os.link(array, folder / array.parent.name / array.name)
+            write_table(folder / EXAMPLES, part.table.drop_columns([PLACE]))
             record = read_record(shard.folder)
             record |= {"corpus": part.fingerprint}
-            record["files"] |= describe_files(folder, ["examples.arrow"])
+            record["files"] |= describe_files(folder, [EXAMPLES])
             write_file(folder / SHARD, canonical_json(record))
             names.append(name)
     seal_index(world.index, {name: index.manifest[name] for name in LINEAGE}, names)

@@ -14,7 +14,7 @@
 #     the first process saved              8               63
 #     the second process saved             7                9
 #     both get back                        8                9
-# Of the 2,361 tokens of all texts, 143 were trained never and 9 twice. With a key for each process, none.
+# Of the 2,361 tokens of all texts, the model saw 143 never and 9 twice. With a key for each process, it saw each once.
 #
 # For you: after such a resume you do not know which rows were trained how often. Let `state_dict` return the state
 # under a key that holds the number of the process, as `{f"rank_{rank}": ...}`.

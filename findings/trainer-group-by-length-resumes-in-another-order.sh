@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The guess: a run that resumes from a checkpoint goes on with the rows that are left of the epoch, also if the Trainer
+# The guess: a run that resumes from a checkpoint goes on with the rows that are left of the epoch, even if the Trainer
 # groups rows by length.
 #
 # What happens: with `train_sampling_strategy="group_by_length"`, the order of an epoch is drawn from torch's common

@@ -3,10 +3,10 @@
 # each other, whatever the way of drawing them.
 #
 # What happens: accelerate shuffles a pass by the seed plus the number of the epoch. So the second epoch of seed 1 has
-# the order of the first epoch of seed 2, row by row, and `data_seed` is the same. PyTorch's DistributedSampler adds the
-# two as well. With `train_sampling_strategy="batch_rebalance"` all seeds have one order, since the Trainer passes no
-# seed to that sampler and it takes 42. With "group_by_length" the orders differ, but do not turn on `data_seed`: they
-# come from torch's common random numbers. No warning is given.
+# the order of the first epoch of seed 2, row by row. The same holds for `data_seed`, and PyTorch's DistributedSampler
+# adds the two as well. With `train_sampling_strategy="batch_rebalance"` all seeds have one order, since the Trainer
+# passes no seed to that sampler and it takes 42. With "group_by_length" the orders differ, but do not depend on
+# `data_seed`: they come from torch's common random numbers. No warning is given.
 #
 # transformers 5.24.0, accelerate 1.15.0, torch 2.13.0; 2026-11-30.
 # Seen, the different orders among the 15 passes of five runs of 3 epochs over 48 rows:

@@ -28,13 +28,13 @@ TOKENIZERS = ("words", "subwords")
 def whole_encoder(name: str | None) -> str | None:
     """Return a folder's whole path, so that an index works from any directory; a Hub place with its commit; names of
     encoders that come with airrep, and others, as they are."""
-    return (
-        name if name is None or name in BUNDLED else str(Path(name).resolve()) if Path(name).is_dir() else pinned(name)
-    )
+    if name is None or name in BUNDLED:
+        return name
+    return str(Path(name).resolve()) if Path(name).is_dir() else pinned(name)
 
 
 def whole_model(name: str | None) -> str | None:
-    """Do the same for a model, or the name of a tokenizer that needs none."""
+    """Return what :func:`settled_name` makes of a model's name; names of :data:`TOKENIZERS` as they are."""
     return name if name is None or name in TOKENIZERS else settled_name(name)
 
 

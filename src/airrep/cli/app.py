@@ -233,7 +233,9 @@ def push_command(
     to: Annotated[str, typer.Argument(metavar="HUB", help="hf://owner/name, or hf://datasets/owner/name.")],
     licence: Annotated[str | None, "Licence to state on the card, such as apache-2.0 or cc-by-4.0."] = None,
     no_texts: Annotated[bool, "Push an index without its texts. Scores stay the same."] = False,
-    evaluation: Annotated[str | None, Setting("Evaluation of this index, to show on the card.")] = None,
+    evaluation: Annotated[
+        str | None, Setting("Folder that `airrep evaluate --out` wrote for this index; the card shows its results.")
+    ] = None,
     public: Annotated[bool, Setting("Make a new repository public instead of private.")] = False,
 ) -> None:
     """Push a directory to the Hugging Face Hub, with a card. After an interruption, run it again to go on.

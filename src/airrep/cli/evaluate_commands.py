@@ -195,8 +195,8 @@ class ByLabels:
     what_if: Annotated[
         bool,
         Setting(
-            "For labels (measured losses) of `airrep sample --removals`: predict each removal's effect as `airrep "
-            "what-if` does."
+            "Predict the effect of leaving examples out as `airrep what-if` does. Works if --labels were made from "
+            "`airrep sample --removals`."
         ),
     ] = False
 
@@ -227,8 +227,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of each query that says which training examples taught its answer. The field holds the ids of these "
-        "examples. If the training examples have this field too, it holds a value that they share with the query.",
+        "Field of each query that says which training examples taught its answer: by their ids, or, if the training "
+        "examples have this field too, by a value that they share with the query.",
     ] = None
     selecting: Annotated[
         str | None,

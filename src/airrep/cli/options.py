@@ -81,8 +81,8 @@ RecipeOption = Annotated[
 BetterOption = Annotated[
     str | None,
     "Better answers: a file with the same prompts, a field of QUERIES, or a text for one prompt. An example then "
-    "ranks high if it teaches the answer in QUERIES but not the better answer; in select and mix, if it teaches the "
-    "better answer but not the other.",
+    "ranks high if it teaches the answer in QUERIES but not the better answer. select and mix do the opposite: they "
+    "look for examples that teach the better answer.",
 ]
 LM_HELP = "Target language model: a folder (a full model, peft adapters or a trainer's checkpoints) or a Hub id."
 LmOption = Annotated[str, LM_HELP]

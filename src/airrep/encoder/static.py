@@ -328,7 +328,9 @@ def _checked(name: str, stored: StoredStatic, tokenizer: PieceTokenizer, vocabul
     """Refuse a matrix that does not fit its tokenizer or is not finite; return the digest of the vocabulary."""
     rows, largest = len(stored.matrix), max(tokenizer.vocabulary.values(), default=-1)
     if largest >= rows or stored.vocabulary not in (None, vocabulary):
-        many = f" (which has token number {largest}, but there are vectors for {rows} tokens)" * (largest >= rows)
+        many = (
+            f" (which has token number {largest}, but there are vectors for {rows} tokens)" if largest >= rows else ""
+        )
         raise DataError(
             f"encoder {name}: its word vectors do not fit its tokenizer{many}. Restore the folder, or download the "
             "model again."

@@ -372,7 +372,7 @@ class IndexRows:
             if groups not in TEXT_FIELDS:  # values of different types are kept apart
                 return Groups.from_labels(self.values(groups, quoted=True), keep=self.live)
             chunks = [chunk for shard in self.shards for chunk in shard.examples.table[groups].chunks]
-            return Groups.from_labels(pa.chunked_array(chunks), keep=self.live)  # memory maps
+            return Groups.from_labels(pa.chunked_array(chunks), keep=self.live)  # still memory maps
         if not isinstance(groups, Iterable | Groups):
             raise ConfigError(f"groups is {groups!r}; it must be a field, such as 'source', or lists of examples.")
         if not isinstance(groups, Groups):

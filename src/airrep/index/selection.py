@@ -366,12 +366,10 @@ def select(
         >>> len(picks)
         10
     """
-    index = as_index(index)
-    limits = _limits(count, diversity, by, most, tokens)
+    index, limits = as_index(index), _limits(count, diversity, by, most, tokens)
     if tokenizer is not None and tokens is None:
         raise ConfigError("select: tokenizer works only with tokens, the number of tokens to pick. Give both.")
-    keep = _kept(index, where, drop_duplicates)
-    question = index.question(queries, better)
+    keep, question = _kept(index, where, drop_duplicates), index.question(queries, better)
     asked = index.ask(question, progress)
     ranked = question.ranked(asked, towards=True)
     keep = keep if better is None else without_worse(ranked, keep)

@@ -55,7 +55,7 @@ class SamplingSettings(Settings):
     """Number of queries in each instance (sample of the data); fewer if the data are too few. None takes every query
     that may be drawn."""
     subsets: int = Field(default=100, ge=2)
-    """Number of subsets to draw from each instance, which is a sample of the data."""
+    """Number of subsets to draw from the training examples of each instance (see instances)."""
     size: int | str = 1_000
     """Number of examples in each subset, or a percentage of the examples to draw from, such as 99%. If you do not
     set a size, a subset has at most a fifth of these examples. A size that you give is taken as it is."""

@@ -75,7 +75,7 @@ def pooled_features(blocks: Sequence[Block], groups: Groups, pooling: Pooling) -
     """Pool members' features, so that products with queries are group scores by a linear pool, ``(m, d)`` float64."""
     size = piece_rows(blocks, ROWS)
     sums = np.zeros((len(groups), blocks[0].features.shape[1]))
-    directions = np.zeros_like(sums)  # Σ_i φ(z_i) / ‖φ(z_i)‖ over each group's members
+    directions = np.zeros(sums.shape)  # Σ_i φ(z_i) / ‖φ(z_i)‖ over each group's members; untouched, it takes no memory
     if pooling.kind == "diminishing":
         for chunk in member_chunks(spans_of(blocks), groups, size, np.float64):
             chunk.add(directions, unit_rows(chunk.piece.dense(blocks, np.float64)))
