@@ -227,7 +227,7 @@ def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "labels/0 and labels-copy/0 have")
     _refused(
         run(*asked, "labels#0", "--tune", "moved/labels-copy"),
-        "labels-copy/0 (a sample of the data) are also in --labels (as labels/0)",
+        "labels-copy/0 (a train/query split) are also in --labels (as labels/0)",
     )
     _refused(
         run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
@@ -354,7 +354,7 @@ def test_evaluate_refuses_other_data_and_other_indexes(run):
     run("index", "queries.jsonl", "--method", "tfidf", "--out", "small")
     _refused(run("evaluate", "small", "--labels", "labels#0", *LABELS), "small: lacks the example")
     _refused(run("evaluate", "tfidf", "--labels", "labels", "--data", "train.jsonl"), "other queries data")
-    _refused(run("evaluate", "tfidf", "--labels", "labels#7", *LABELS), "there is no instance (sample of the data) '7'")
+    _refused(run("evaluate", "tfidf", "--labels", "labels#7", *LABELS), "there is no instance (train/query split) '7'")
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         manifest = self._manifest
         missing, seen = manifest["never_drawn"], manifest["train"]["examples"]
         fitted = (
-            f"The weights were fitted to the measured losses of instance {manifest['instance']} (sample of the data), "
+            f"The weights were fitted to the measured losses of instance {manifest['instance']} (train/query split), "
             "so an LDS on these losses says nothing. On subsets left out of the fit, the LDS is "
             f"{100 * manifest['report']['lds']:+.1f} (× 100)."
         )

@@ -353,7 +353,8 @@ def export_command(
         typer.Option(
             metavar="FILE",
             help="With --to records or citations: export only the examples in this file, which `airrep select`, "
-            "`clean`, `mix` or `top --json` wrote. --to citations also takes a directory from `airrep top --out`.",
+            "`clean`, `mix` or `top --json` wrote. With --to citations, a directory that `airrep top --out` "
+            "wrote works, too.",
         ),
     ] = None,
     data: Annotated[

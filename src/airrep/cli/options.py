@@ -41,9 +41,7 @@ DATA_HELP = (
     "JSONL, JSON, CSV, TSV or Parquet (also .gz, .zst), a folder, a saved Hugging Face dataset, a Hub id, or - for "
     "JSON lines on standard input."
 )
-CHOICE_HELP = (
-    "Directories that `airrep label` wrote; DIR#0,3-5 takes only the instances (samples of the data) 0, 3, 4 and 5."
-)
+CHOICE_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes only the train/query splits 0, 3, 4 and 5."
 SAMPLED_HELP = "Files of the training examples and queries that `airrep sample` drew from; may be repeated."
 START_HELP = (
     "Encoder to start from: 'static' (word vectors), 'default' or 'untrained' (transformers), a folder or Hub id."

@@ -76,7 +76,7 @@ def train_command(
         Literal["encoder", "datamodels"],
         "'datamodels' trains one linear regression for each query instead of an encoder. A regression predicts the "
         "query's loss from the examples in a subset. It works only for the queries and examples of LABELS, which must "
-        "be one instance (sample of the data), such as DIR#0.",
+        "hold a single train/query split, such as DIR#0.",
     ] = "encoder",
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,

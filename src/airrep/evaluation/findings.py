@@ -366,7 +366,7 @@ def subset_count(labels: LabelStatistics) -> Finding:
     verdict += (
         "."
         if level == "good"
-        else f": measure losses of about {wanted:,} subsets of each instance (sample of the data): --subsets {wanted}."
+        else f": measure losses of about {wanted:,} subsets of each instance (train/query split): --subsets {wanted}."
     )
     values = {"error": error, "error_of_a_query": single, "subsets_wanted": wanted, "subsets": fewest}
     number = f"{fewest:,}; LDS × 100 of one query ± {100 * single:.1f}, of all ± {100 * error:.1f}"

@@ -67,7 +67,7 @@ def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledIns
     if twice is not None:  # results are kept, and compared, by the names
         distinct(found)  # has a better message for an instance that was given twice
         raise ConfigError(
-            f"{where}: two instances (samples of the data) have the name {twice}. Rename one of them in "
+            f"{where}: two instances (train/query splits) have the name {twice}. Rename one of them in "
             "Python before you pass them: dataclasses.replace(instance, name=f'a/{instance.name}')."
         )
     return found

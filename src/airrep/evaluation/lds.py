@@ -68,7 +68,7 @@ class RowFinder:
         if len(missing):
             raise DataError(
                 f'{self.index.path}: lacks the example "{instance.train[int(missing[0])].id}" and '
-                f"{len(missing) - 1:,} more training examples of instance {instance.name} (sample of the data). Build "
+                f"{len(missing) - 1:,} more training examples of instance {instance.name} (train/query split). Build "
                 "the index from the data that the labels (measured losses) were made from."
             )
         return Groups(instance.subsets.names, rows[instance.subsets.rows], instance.subsets.offsets)
@@ -190,7 +190,7 @@ class LdsStudy:
         bare = next((instance.name for instance in everything if not np.isfinite(instance.losses).any()), None)
         if bare is not None:
             raise DataError(
-                f"instance {bare} (sample of the data): has no losses. Finish the run of `airrep label`, or give "
+                f"instance {bare} (train/query split): has no losses. Finish the run of `airrep label`, or give "
                 "other labels (measured losses)."
             )
 
@@ -205,7 +205,7 @@ class LdsStudy:
             if name is not None:
                 alias = "" if name == instance.name else f" (as {name})"
                 raise ConfigError(
-                    f"--tune: the labels of instance {instance.name} (a sample of the data) are also in "
+                    f"--tune: the labels of instance {instance.name} (a train/query split) are also in "
                     f"--labels{alias}. Give other labels to --tune."
                 )
 
@@ -309,7 +309,7 @@ class LeftOutStudy(LdsStudy):
         kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
         if kept is not None:
             raise DataError(
-                f"instance {kept} (sample of the data): every fine-tune must leave out some training examples, but at "
+                f"instance {kept} (train/query split): every fine-tune must leave out some training examples, but at "
                 "most a tenth, as the fine-tunes of other instances do. Evaluate this instance in a separate run."
             )
         if self.tune:

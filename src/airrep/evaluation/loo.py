@@ -35,7 +35,7 @@ def removals_of(instance: LabelledInstance) -> LabelledInstance:
     whole, *others = [len(rows) == 0 for rows in left_out]
     if not whole or any(others) or len(others) < 2:
         raise DataError(
-            f"instance {instance.name} (sample of the data): its first fine-tune must use all training examples, and "
+            f"instance {instance.name} (train/query split): its first fine-tune must use all training examples, and "
             "at least two more must each leave some out. Use labels (measured losses) made from `airrep sample "
             "--removals K`."
         )

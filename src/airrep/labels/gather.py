@@ -76,7 +76,7 @@ def _numbers(chosen: str, most: int, where: str) -> list[int]:
         last = first if not match or not match[2] else int(match[3]) if match[3] else most - 1
         if not first <= last < most:
             raise ConfigError(
-                f"{where}: there is no instance (sample of the data) '{part}'. Give numbers from 0 to {most - 1}."
+                f"{where}: there is no instance (train/query split) '{part}'. Give numbers from 0 to {most - 1}."
             )
         numbers += range(first, last + 1)
     return numbers

@@ -56,7 +56,7 @@ class LabelledInstance:
         expected = (len(self.queries), len(self.subsets))
         if self.losses.shape != expected:
             raise DataError(
-                f"instance {self.name} (sample of the data): losses has shape {self.losses.shape}, but must be "
+                f"instance {self.name} (train/query split): losses has shape {self.losses.shape}, but must be "
                 f"{expected}: queries by subsets. Give one loss for each query and subset."
             )
 
@@ -81,7 +81,7 @@ def leaves_little_out(instance: LabelledInstance) -> bool:
 def refuse_removals(instance: LabelledInstance) -> None:
     if is_of_removals(instance):
         raise DataError(
-            f"instance {instance.name} (sample of the data): has removals (fine-tunes without a few examples), but "
+            f"instance {instance.name} (train/query split): has removals (fine-tunes without a few examples), but "
             "fine-tunes on random subsets are needed. Give labels (measured losses) made from `airrep sample "
             "--subsets M`."
         )
@@ -116,7 +116,7 @@ def distinct(instances: Sequence[LabelledInstance]) -> dict[str, str]:
         content = identity(instance)
         if content in found:
             raise ConfigError(
-                f"instances (samples of the data) {found[content]} and {instance.name} have the same examples, "
+                f"instances (train/query splits) {found[content]} and {instance.name} have the same examples, "
                 "subsets and losses, so they would count twice. Remove one of the two."
             )
         found[content] = instance.name

@@ -196,7 +196,7 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
         last = f"{len(plan) - 1}-{plan.subset_count - 1}"
         raise DataError(
             f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, the numbers of an instance "
-            f"(sample of the data) and of its subset: 0-0 to {last}. For losses before any fine-tune, write "
+            f"(train/query split) and of its subset: 0-0 to {last}. For losses before any fine-tune, write "
             f"INSTANCE-{BEFORE}."
         )
     return Place(number, member, 0 if member is None else seed)
@@ -207,7 +207,7 @@ def _of_array(path: Path, plan: SubsetPlan) -> Found:
     counts = {len(plan.query_rows(i)) for i in range(len(plan))}
     if len(counts) > 1:
         raise DataError(
-            f"{path}: an array cannot hold these losses, because the instances (samples of the data) have different "
+            f"{path}: an array cannot hold these losses, because the instances (train/query splits) have different "
             "numbers of queries. Write the losses as JSONL."
         )
     wanted = (len(plan), plan.subset_count, counts.pop())

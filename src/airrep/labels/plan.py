@@ -46,19 +46,18 @@ class SamplingSettings(Settings):
     """'random' draws subsets. 'removals' takes the whole pool, then the pool without a few examples,
     for leave-one-out. 'paired' draws subsets and fine-tunes all subsets of an instance with one seed."""
     instances: int = Field(default=100, ge=1)
-    """Number of instances (samples of the data, each with its own training examples, queries and subsets); fewer if the
-    data are too few."""
+    """Number of train/query splits (instances), each with its own subsets; fewer if the data are too few."""
     train_count: int | None = Field(default=100_000, ge=2)
-    """Number of training examples in each instance (sample of the data), or fewer if the data are too few. Subsets
-    are drawn from these examples. None takes every example that may be drawn."""
+    """Number of training examples in each train/query split, or fewer if the data are too few. Subsets are drawn
+    from these examples. None takes every example that may be drawn."""
     query_count: int | None = Field(default=10_000, ge=1)
-    """Number of queries in each instance (sample of the data); fewer if the data are too few. None takes every query
-    that may be drawn."""
+    """Number of queries in each train/query split; fewer if the data are too few. None takes every query that may be
+    drawn."""
     subsets: int = Field(default=100, ge=2)
-    """Number of subsets to draw from the training examples of each instance (see instances)."""
+    """Number of subsets to draw from the training examples of each train/query split."""
     size: int | str = 1_000
-    """Number of examples in each subset, or a percentage of the examples to draw from, such as 99%. If you do not
-    set a size, a subset has at most a fifth of these examples. A size that you give is taken as it is."""
+    """Size of each subset: a number of examples, or a percentage of the split's training examples, such as 99%. If you
+    do not set a size, a subset has at most a fifth of these examples. A size that you give is taken as it is."""
     removals: int | None = Field(default=None, ge=1)
     """Number of removals (fine-tunes without one example) instead of random subsets. Needs kind=removals; no two
     removals share an example."""
@@ -69,8 +68,7 @@ class SamplingSettings(Settings):
     stratify: Literal["source", "label"] | None = None
     """Keep each source's or label's share in pools, queries and subsets. None draws without regard to either."""
     held_out: int = Field(default=0, ge=0)
-    """Number of instances (samples of the data) to keep for testing a trained encoder; these instances share no text
-    with the other instances."""
+    """Number of train/query splits to keep for testing a trained encoder. They share no text with the others."""
     disjoint_instances: bool = False
     """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)

@@ -110,7 +110,7 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
         subsets = list(draw.subsets(i, pool))
         if i and len(subsets) * i != len(rows["members"]):
             raise DataError(
-                f"instance {i} (sample of the data): has {len(subsets) - 1:,} different {settings.removals_by}s, but "
+                f"instance {i} (train/query split): has {len(subsets) - 1:,} different {settings.removals_by}s, but "
                 f"earlier instances have {len(rows['members']) // i - 1:,}. These numbers must be equal. Set "
                 f"stratify={settings.removals_by} (the same share of each {settings.removals_by} in every instance), "
                 "or raise train_count."
@@ -137,7 +137,7 @@ def _check(settings: SamplingSettings) -> None:
         )
     if settings.held_out > settings.instances:
         raise ConfigError(
-            f"held_out={settings.held_out}: is more than instances={settings.instances} (samples of the data). Lower "
+            f"held_out={settings.held_out}: is more than instances={settings.instances} (train/query splits). Lower "
             "held_out, or raise instances."
         )
 
@@ -167,14 +167,12 @@ class _Draw:
         settings = self._settings
         free, generator = self._first & ~self._taken[self._query_texts], stream(settings.seed, "queries", i)
         queries = _drawn(
-            generator, free, settings.query_count, self._query_strata, f"instance {i} (sample of the data)", "query"
+            generator, free, settings.query_count, self._query_strata, f"instance {i} (train/query split)", "query"
         )
         asked = np.zeros_like(self._taken)
         asked[self._query_texts[queries]] = True
         free, generator = ~(self._taken | asked)[self._texts], stream(settings.seed, "train", i)
-        pool = _drawn(
-            generator, free, settings.train_count, self._strata, f"instance {i} (sample of the data)", "train"
-        )
+        pool = _drawn(generator, free, settings.train_count, self._strata, f"instance {i} (train/query split)", "train")
         if settings.disjoint_instances or i < settings.held_out:
             self._taken |= asked
             self._taken[self._texts[pool]] = True
@@ -182,7 +180,7 @@ class _Draw:
 
     def subsets(self, i: int, pool: Rows) -> Iterator[Rows]:
         """Yield the rows that are stored for each subset of one instance."""
-        settings, n, where = self._settings, len(pool), f"instance {i} (sample of the data)"
+        settings, n, where = self._settings, len(pool), f"instance {i} (train/query split)"
         if self._parts is not None:
             yield from _whole_parts(self._parts[pool], where, settings.removals_by)
         elif settings.removals is not None:

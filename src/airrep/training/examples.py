@@ -99,7 +99,7 @@ def check_pairs(instances: Sequence[TaughtInstance], t_min: float) -> None:
     if not widest >= t_min:
         names = ", ".join(one.name for one in instances)
         raise TrainingError(
-            f"instance {names} (sample of the data): labels (scaled losses) of one query differ by at most "
+            f"instance {names} (train/query split): labels (scaled losses) of one query differ by at most "
             f"{widest:.2g}, less than t_min={t_min:g}, so there is no pair to rank. Lower t_min, or measure more "
             "subsets."
         )
@@ -124,13 +124,13 @@ class Collector:
         """Add the texts of an instance to learn from (TrainingError: its labels rank nothing)."""
         if len(instance.subsets) < 2:
             raise TrainingError(
-                f"instance {instance.name} (sample of the data): has only {len(instance.subsets)} subset, but "
+                f"instance {instance.name} (train/query split): has only {len(instance.subsets)} subset, but "
                 "training compares the losses of at least two. Measure losses of more subsets."
             )
         try:
             made = normalise_losses(instance.losses, scale)
         except DataError as error:
-            raise TrainingError(f"instance {instance.name} (sample of the data): {error}") from error
+            raise TrainingError(f"instance {instance.name} (train/query split): {error}") from error
         plain = self.prepare(instance)
         kept = np.flatnonzero(made.kept)
         return TaughtInstance(plain.name, plain.train, plain.queries, plain.subsets, plain.losses, made.labels, kept)

@@ -166,11 +166,11 @@ class TrainingRun:
         try:
             loss, texts = add_gradients(self._trunk, instance, draw, settings, step)
         except TrainingError as error:
-            raise TrainingError(f"step {step + 1}, instance {instance.name} (sample of the data): {error}") from error
+            raise TrainingError(f"step {step + 1}, instance {instance.name} (train/query split): {error}") from error
         length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(step)
         if not math.isfinite(length):
             raise TrainingError(
-                f"step {step + 1}, instance {instance.name} (sample of the data): the gradient is not finite. Lower "
+                f"step {step + 1}, instance {instance.name} (train/query split): the gradient is not finite. Lower "
                 "learning_rate or head_learning_rate, or use precision=float32."
             )
         self._checkpoint = replaced(self._checkpoint, step=step + 1)

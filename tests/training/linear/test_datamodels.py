@@ -191,7 +191,7 @@ def test_equal_texts_share_one_weight_and_examples_of_no_subset_get_none(tmp_pat
     assert np.array_equal(features[0], features[8])
     assert not features[9].any()
     assert method.caution.startswith(
-        "The weights were fitted to the measured losses of instance 0 (sample of the data), so an LDS on these losses"
+        "The weights were fitted to the measured losses of instance 0 (train/query split), so an LDS on these losses"
     )
     assert method.caution.endswith(" 1 of 10 training examples were in no subset, so their weight is 0.")
 

@@ -147,7 +147,7 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
     known = ~np.isnan(instance.losses).any(axis=0)
     if known.sum() < 2:
         raise DataError(
-            f"instance {instance.name} (sample of the data): only {int(known.sum())} subsets have a loss for every "
+            f"instance {instance.name} (train/query split): only {int(known.sum())} subsets have a loss for every "
             "query, and at least two are needed. Finish the run of `airrep label`."
         )
     train, column = np.unique(instance.train.content_hashes, return_inverse=True)
