@@ -224,7 +224,7 @@ def _weights(
     low, high = (weights + np.quantile(apart, [0.025, 0.975], axis=0)).clip(0.0, 1.0)
     # If all queries agree, no resample varies: take the exact interval of a share.
     known = LEAST ** (1 / q) * np.isclose(shares, shares[0], rtol=0, atol=ALIKE).all(axis=0)
-    if every:  # whatever the query: no chance is left
+    if every:  # then all queries give the same shares, so nothing is left to chance
         known = np.ones(len(names))
     low = np.where(known > 0, known * weights, low)
     high = np.where(known > 0, known * weights + 1 - known, high)

@@ -169,7 +169,7 @@ def losses_of(logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"]) -> Flo
 class _CrossEntropy(torch.autograd.Function):
     """Cross-entropy of logits in their own memory, which then holds probabilities, and at last the gradient.
 
-    That of torch holds the logits of a batch three times more, which a large vocabulary makes the most memory of all.
+    torch's own holds three more copies of the logits. With a large vocabulary, these need more memory than all layers.
     """
 
     @staticmethod
