@@ -26,6 +26,7 @@ from airrep.evaluation.judging import compact_subsets
 from airrep.evaluation.statistics.labels import normalise_losses
 from airrep.labels.gather import gather
 from airrep.labels.labels import LabelledInstance
+from airrep.scoring.groups import Groups
 from airrep.training.linear.weights import MemberFeatures
 from airrep.training.ranking_loss import ranking_loss
 
@@ -45,11 +46,15 @@ def main() -> None:
     parser.add_argument("--data", type=Path, action="append", required=True, help="what the labels were made from")
     parser.add_argument("--lm", required=True, help="language model that the labels are losses of")
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--slopes", type=Path, help="OUT of slopes.py, learnt from in place of losses")
     given = parser.parse_args()
     start = load_encoder(str(given.start))
     assert isinstance(start, StaticEncoder)
     corpora = [read_corpus(path) for path in given.data]
-    taught = [Taught(start, one, given.lm) for one in gather(given.labels, corpora)]
+    instances = gather(given.labels, corpora)
+    if given.slopes is not None:
+        instances = [sloped(one, given.slopes / f"{number}.npz") for number, one in enumerate(instances)]
+    taught = [Taught(start, one, given.lm) for one in instances]
     matrix = trained(start, taught, given.steps)
     card = replace(start.card, trained_for_attribution=True, trained_group_sizes=group_sizes(taught))
     StaticEncoder("static", replace(start.checkpoint, matrix=matrix, card=card)).save(given.out)
@@ -72,6 +77,14 @@ class Taught:
         self.counted = torch.from_numpy((counted - counted.mean(axis=1, keepdims=True)).astype(np.float32))
         self.size = torch.tensor(-float(np.log(self.counted[self.kept].std()))).requires_grad_()
         """Logarithm of how far scores tell losses apart: of other language models and texts another."""
+
+
+def sloped(instance: LabelledInstance, path: Path) -> LabelledInstance:
+    """An instance whose subsets are single examples, and whose losses are falls by their slopes."""
+    found = np.load(path)
+    alone = Groups.from_lists({str(row): [row] for row in range(len(found["rows"]))})
+    pool, queries = instance.train.take(found["rows"]), instance.queries.take(found["queries"])
+    return LabelledInstance(instance.name, pool, queries, alone, -found["slopes"].T)
 
 
 def shares_of(start: StaticEncoder, corpus: Corpus) -> csr_array:
