@@ -162,9 +162,7 @@ def mix(
     index = as_index(index)
     if not (isinstance(top, float | int | np.floating) and 0 < top <= 1):
         raise ConfigError(f"mix: top is {top}; it must be above 0 and at most 1.")
-    keep = index.mask(where)
-    if where is not None and not keep.any():
-        raise index.unmatched(where)
+    keep = index.kept(where)
     names, codes = _coded(index, keep, by)
     without = int((codes[keep] < 0).sum())
     question = index.question(queries, better)

@@ -69,9 +69,7 @@ def top(
         [1, 2]
     """
     index = as_index(index)
-    question, keep = index.question(given_or_typed(queries, prompt, response), better), index.mask(where)
-    if where is not None and not keep.any():
-        raise index.unmatched(where)
+    question, keep = index.question(given_or_typed(queries, prompt, response), better), index.kept(where)
     k = at_most("top: k", k, int(keep.sum()))
     if tokens:
         check_tokens(index.attributor)

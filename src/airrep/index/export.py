@@ -250,9 +250,7 @@ def export_index(
     _check_format(to, exact, path)
     check_target(path, folder=to == "lance", replace=replace)
     asked = vectors and to != "csv"
-    columns = ExportedColumns(index, index.mask(where), to == "embedding-atlas", asked, dots=to != "lance")
-    if not columns.rows:
-        raise index.unmatched(where)
+    columns = ExportedColumns(index, index.kept(where), to == "embedding-atlas", asked, dots=to != "lance")
     with new_place(path if url_of(path) else real_path(path), replace=True) as made:
         batches, guarded = _counted(columns, progress), 0
         if to == "csv":

@@ -86,6 +86,7 @@ class Index(EditableIndex):
         self.given = attributor
         self.changes: Mapping[str, Any] = before.changes if isinstance(before, Index) else {}
         """Settings that were changed since the build, without ``channels`` and ``candidates``."""
+        self._recent = RecentScores(HELD)
 
     @property
     def attributor(self) -> Attributor:
@@ -277,9 +278,7 @@ class Index(EditableIndex):
         if is_one(queries):
             how: dict[str, Any] = {"better": better, "least": least, "where": where, "why": why, "tokens": tokens}
             return self.top([queries], k, **how, progress=progress)[0]
-        question, keep = self.question(queries, better), self.mask(where)
-        if where is not None and not keep.any():
-            raise self.unmatched(where)
+        question, keep = self.question(queries, better), self.kept(where)
         k = at_most("top: k", k, int(keep.sum()))
         if tokens:
             check_tokens(self.attributor)
@@ -523,10 +522,6 @@ class Index(EditableIndex):
         kept = IndexKept(self, self._recent, progress)
         asked = self.attributor.ask(examples, kept, None if direct else count_rows(len(examples), progress))
         return asked if question.better is None else even_pairs(asked)
-
-    @cached_property
-    def _recent(self) -> RecentScores:
-        return RecentScores(HELD)
 
 
 def _learnt(manifest: Mapping[str, Any]) -> dict[str, Any]:

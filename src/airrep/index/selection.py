@@ -435,9 +435,7 @@ class _Picking:
 
 def _kept(index: Index, where: str | None, drop_duplicates: bool) -> Mask:
     """Return the rows to choose from; with *drop_duplicates*, only the first of equal texts."""
-    keep = index.mask(where)
-    if where is not None and not keep.any():
-        raise index.unmatched(where)
+    keep = index.kept(where)
     if not drop_duplicates:
         return keep
     return first_of_each(np.concatenate([shard.examples.content_hashes for shard in index.shards]), keep)
