@@ -140,7 +140,7 @@ def newton_step(total: np.ndarray, product: Product, n: int, names: Sequence[str
         direction = residual + _quotient(square, before) * direction
     raise DataError(
         f"pool order-inf (a way to score groups): the solver did not converge in {STEPS} steps for the group "
-        f"'{names[np.argmax(square > goal)]}'. Use --pool order-2 or smaller groups, or {DAMPED}"
+        f"'{names[int(np.argmax(square > goal))]}'. Use --pool order-2 or smaller groups, or {DAMPED}"
     )
 
 
