@@ -433,7 +433,10 @@ def test_settings_from_a_file(run: Run) -> None:
     for arguments, message in (
         (("--set", "none.yaml"), "none.yaml: cannot be read"),
         (("--set", "ngrams"), "is neither key=value nor a YAML file"),
-        (("--set", "words=2"), "'words' is not a setting here; expected one of min_count, ngrams"),
+        (
+            ("--set", "words=2"),
+            "'words' is not a setting here; expected one of address, engine, gpus, min_count, ngrams",
+        ),
         (("--encoder", "default"), "'encoder' is not a setting here"),
     ):
         ran = run("index", "train.jsonl", "--out", "j", "--method", "tfidf", *arguments)
@@ -490,8 +493,8 @@ def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[
     assert (tuning.epochs, tuning.clip) == (3, 2.0)
     ran = run(*LABEL, "--set", "lm=other")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "'lm' is not a setting of the fine-tuning (batch_examples, " in ran.err
-    assert "or of the LM (base, batch_tokens, beta, checkpointing" in ran.err
+    assert "'lm' is not a setting here; expected one of " in ran.err
+    assert "batch_tokens, beta, betas, checkpointing, clip, " in ran.err
 
 
 def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
@@ -592,7 +595,7 @@ def test_unfinished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]
     assert lines["state"].count("; run the ") == 2
     assert lines["quarantined"].startswith(f"{given_up}; instance 0, subset 0, seed 0: fine-tune: the loss is not fin")
     checked = run("show", "labels", "--verify")
-    assert (checked.status, "labels: is unfinished: 6 of 12 losses are missing" in checked.err) == (1, True)
+    assert (checked.status, "6 of 12 fine-tunes and evaluations are missing" in checked.err) == (1, True)
 
 
 def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:

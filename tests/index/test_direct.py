@@ -91,7 +91,6 @@ def test_scores_of_old_questions_are_dropped_and_never_missed(
     direct: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airrep.index.index.HELD", 3 * direct.rows)
-    direct = direct.reopened(direct.attributor)
     first = direct.ask(queries[:2])
     wanted = [hit.score for hit in direct.top(queries[0])]
     for query in queries[2:5]:

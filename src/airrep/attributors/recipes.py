@@ -19,7 +19,7 @@ from airrep.attributors.settings import (
     whole_model,
 )
 from airrep.encoder.folders import BUNDLED
-from airrep.errors import ConfigError, near
+from airrep.errors import ConfigError, UnknownSettingError, near
 from airrep.lm.folders.forms import ADAPTER_CONFIG
 from airrep.lm.settings import LmReading
 from airrep.runtime.artifacts import fetched
@@ -214,11 +214,7 @@ class ChannelsSettings(LmReading):
             )
         if unknown := next((name for name in others if name not in cls.model_fields), None):
             of_channels = (one for channel in channels for one in (channel.known.model_fields if channel.known else ()))
-            known = sorted({*cls.model_fields, *of_channels})
-            raise ConfigError(
-                f"recipe (list of methods): no method has the setting '{unknown}'; expected one of {', '.join(known)}. "
-                f"{near(unknown, known, 'Correct the name.')}"
-            )
+            raise UnknownSettingError("recipe (list of methods)", unknown, {*cls.model_fields, *of_channels})
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
@@ -440,10 +436,7 @@ def _channel(value: object, where: str) -> Channel:
     names = one.known.model_fields
     odd = next((name for name in one.settings if name not in names), None)
     if odd is not None:
-        raise ConfigError(
-            f"{where}: {one.method} has no setting '{odd}'; expected one of {', '.join(sorted(names))}. "
-            f"{near(odd, names, 'Correct the name.')}"
-        )
+        raise UnknownSettingError(f"{where}: {one.method}", odd, names)
     if one.pool is not None:
         Pooling.parse(one.pool, where=f"{where}: pool {one.pool}")
     return one

@@ -136,7 +136,7 @@ def _tell_reading(what: "Mapping[str, Any]", count: int) -> None:
         reading = {one.method for one in channels if "lm" in one.settings}
     if reading == {"ngram"}:
         note(
-            f"the LM reads each of {count:,} responses (a forward pass), to give a low weight to tokens that it "
+            f"the LM reads each of {many(count, 'response')} (a forward pass), to give a low weight to tokens that it "
             "expects. --dry-run shows how long that takes. If all tokens should have the same weight, give --set "
             "tokenizer=MODEL instead of --lm."
         )
@@ -219,8 +219,8 @@ def _tell_scripts(settings: "Settings", corpus: "Corpus", out: Path) -> None:
     count = sum(unspaced(str(text)) for batch in responses for text in batch.column(0).to_pylist())
     if count:
         note(
-            f"{out}: {count:,} responses have no spaces between words, so whole clauses count as one word. --set "
-            "signs=true counts single characters instead"
+            f"{out}: {many(count, 'response has', 'responses have')} no spaces between words, so whole clauses count "
+            "as one word. --set signs=true counts single characters instead"
         )
 
 

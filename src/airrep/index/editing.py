@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.conversations import RENDERING
 from airrep.corpus.schemas.forms import EARLIER
-from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.errors import ArtifactError, ConfigError, DataError, caution
 from airrep.index.rows import PACKAGES, READING, IndexRows, RowsLike, stacked
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts import describe_files, json_digest, locked
@@ -75,6 +76,10 @@ class EditableIndex(IndexRows):
             more = usable(now.attributor, more, "append", skip_invalid)  # some methods read examples only when asked
             if _has_all(now, more):
                 return _tidied(now)
+            own = now.manifest["settings"].get("channels", [now.manifest])
+            for name in sorted({"trak", "dsdm"} & {one["method"] for one in own}):
+                told = f"{now.path}: appended examples may rank too high: {name} learnt its Fisher matrix without them"
+                caution(logging.getLogger(__name__), f"{told}. Build the index again from all data")
             corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
             names, reading = _appended(now, more, progress), _with_more(now.reading, more.reading)
             return _sealed(now, corpora, names, now.manifest["deleted"], now.manifest, reading)

@@ -86,7 +86,6 @@ class Index(EditableIndex):
         self.given = attributor
         self.changes: Mapping[str, Any] = before.changes if isinstance(before, Index) else {}
         """Settings that were changed since the build, without ``channels`` and ``candidates``."""
-        self._recent = RecentScores(HELD)
 
     @property
     def attributor(self) -> Attributor:
@@ -522,6 +521,10 @@ class Index(EditableIndex):
         kept = IndexKept(self, self._recent, progress)
         asked = self.attributor.ask(examples, kept, None if direct else count_rows(len(examples), progress))
         return asked if question.better is None else even_pairs(asked)
+
+    @cached_property
+    def _recent(self) -> RecentScores:
+        return RecentScores(HELD)
 
 
 def _learnt(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from airrep.corpus.corpus import Corpus, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
-from airrep.errors import ArtifactError, ConfigError, DataError, many
+from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, losses_of, read_state
 from airrep.labels.plan import LITTLE, LabelTask, Place, SubsetPlan, list_places, open_plan
 from airrep.runtime.artifacts import (
@@ -323,8 +323,8 @@ class Labels:
         """Return the manifest; ArtifactError for unfinished labels."""
         if self.manifest is None:
             raise ArtifactError(
-                f"{self.path}: is unfinished: {len(self.missing)} of {many(len(self.tasks), 'loss', 'losses')} are "
-                f"missing and {len(self.quarantined)} failed for good. To measure the missing losses, repeat the "
+                f"{self.path}: is unfinished: {len(self.missing):,} of {len(self.tasks):,} fine-tunes and evaluations "
+                f"are missing and {len(self.quarantined):,} failed for good. To run the missing ones, repeat the "
                 "command that wrote this folder. To go on without them, add --partial."
             )
         return self.manifest

@@ -233,7 +233,7 @@ def _whole_parts(parts: np.ndarray, where: str, by: str | None) -> Iterator[Rows
 def _check_enough(where: str, wanted: int, n: int, most: int, what: str, setting: str) -> None:
     if wanted > most:
         raise DataError(
-            f"{where}: {wanted:,} examples cannot be {what} {n:,} training examples; at most {most:,} can. "
+            f"{where}: {many(wanted, 'example')} cannot be {what} {many(n, 'training example')}; at most {most:,} can. "
             f"Lower {setting}, or raise train_count."
         )
 

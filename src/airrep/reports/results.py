@@ -24,6 +24,7 @@ from airrep.reports.answers import answers_page
 from airrep.reports.citing import origin_tables
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy
 from airrep.reports.result_tables import Run, Scale, all_hits, changes_table, groups_table, is_contrast, shares_tables
+from airrep.reports.sources import check_once
 from airrep.reports.tables import short, visible
 from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import write_output
@@ -68,8 +69,8 @@ def write_report(
         The path of the (first) page.
 
     Raises:
-        ConfigError: there are no results, they come from different indexes, an id has two different queries, or answers
-            and results are mixed.
+        ConfigError: there are no results, a folder is given twice, indexes differ, an id has two different queries, or
+            answers and results are mixed.
         DataError: a mapping is not the JSON form of a result.
         ArtifactError: a directory has no result; or a file exists and *replace* is false, is a directory, or cannot be
             written.
@@ -82,6 +83,7 @@ def write_report(
     path = Path(out)
     check_page_free(path, replace)
     several = [results] if isinstance(results, Result | Answer | Mapping | str | Path) else results
+    check_once(several)
     given = [read_result(one) if isinstance(one, str | Path) else one for one in several]
     answers = [one for one in given if isinstance(one, Answer)]
     if answers:

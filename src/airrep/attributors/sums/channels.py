@@ -19,7 +19,7 @@ from airrep.attributors.sums.candidates import CandidatesAsked, Read
 from airrep.attributors.sums.relative import REFERENCE, Reference, relative_weights
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.corpus.views import View, something_seen
-from airrep.errors import ConfigError, caution
+from airrep.errors import ConfigError, caution, many
 from airrep.lm.documents import factors_of
 from airrep.lm.folders.forms import LmFiles
 from airrep.lm.settings import LmSettings, LossName
@@ -331,10 +331,11 @@ def _weights(channels: Sequence[Channel]) -> list[tuple[object, ...]]:
 
 def _of_candidates(channel: Channel) -> str:
     """Return a warning for readers of a channel that scores only candidates."""
-    count = f"{channel.candidates:,}" if isinstance(channel.candidates, int) else channel.candidates
+    count = channel.candidates
+    first = many(count, "example") if isinstance(count, int) else f"{count} examples"
     return (
-        f"For each query, channel (method) '{channel.title}' scores only the {count} examples that the other methods "
-        "rank first. The scores of all other examples are predicted from these methods' scores."
+        f"For each query, channel (method) '{channel.title}' scores only the {first} that the other methods rank "
+        "first. The scores of all other examples are predicted from these methods' scores."
     )
 
 
