@@ -539,7 +539,7 @@ def test_more_workers_than_cores_are_told_and_reckon_no_less_time(run: Run, monk
     write("train.jsonl", make_corpus(3))
     monkeypatch.setattr("airrep.runtime.metering.cores", lambda: 2)
     monkeypatch.setattr("airrep.planning.adapt.Adaptation", adapt)
-    told = "--workers 5: this machine has only 2 cores. On the CPU, use --workers 2, which is as fast\n"
+    told = "--workers 5: this machine has 2 cores. On the CPU, use --workers 2, which is as fast\n"
     err = run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", "--workers", "5").err
     assert told in err
     assert (asked["workers"], asked["engine"].workers) == (2, 5)

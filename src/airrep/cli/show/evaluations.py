@@ -43,7 +43,9 @@ def print_correlations(evaluation: "Evaluation") -> None:
         say(_noise(evaluation.facts["signal_to_noise"]))
     if (helped := evaluation.facts.get("helped")) is not None:
         say("Each score is what `airrep what-if` predicts: the effect of removing the examples from the training data.")
-        say(f"In {helped:.1%} of the measurements, removing examples raised a query's loss, so these examples help.")
+        say(
+            f"In {helped:.1%} of the measurements, a removal raised a query's loss, so the removed examples had helped."
+        )
     if told := evaluation.facts.get("hardly_moved"):
         say(printable(f"caution: the fine-tunes hardly changed the model, so the LDS say little: {told}"))
     _say_cautions(evaluation)
@@ -187,8 +189,8 @@ def print_selection(evaluation: "Evaluation") -> None:
     )
     say(
         f"For each row, the LM {snippet(facts['lm']['name'], 60)} was fine-tuned on the training examples of that row. "
-        f"The fine-tuned LM then answered {_queries(evaluation)}.{averaged} The intervals come "
-        "from resampling the tasks and queries."
+        f"The fine-tuned LM then answered {_queries(evaluation)}.{averaged} The intervals come from resampling the tasks "
+        "and queries."
     )
     if facts["examples_left_out_as_queries"]:
         say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries and cannot be selected")
