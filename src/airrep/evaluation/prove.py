@@ -357,8 +357,8 @@ class _Case:
             )
         self.tell(
             f"running {3 * self.settings.seeds:,} fine-tunes in sets of three. All read the same {trial.sized:,} "
-            f"random rows, and in addition: the {count:,} rows to test, as many other random rows, or both. Results are "
-            f"kept in {out}"
+            f"random rows, and in addition: the {count:,} rows to test, as many other random rows, or both. Results "
+            f"are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}

@@ -189,8 +189,8 @@ def print_selection(evaluation: "Evaluation") -> None:
     )
     say(
         f"For each row, the LM {snippet(facts['lm']['name'], 60)} was fine-tuned on the training examples of that row. "
-        f"The fine-tuned LM then answered {_queries(evaluation)}.{averaged} The intervals come from resampling the tasks "
-        "and queries."
+        f"The fine-tuned LM then answered {_queries(evaluation)}.{averaged} The intervals come from resampling the "
+        "tasks and queries."
     )
     if facts["examples_left_out_as_queries"]:
         say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries and cannot be selected")
