@@ -868,4 +868,4 @@ def test_an_encoder_alone_beside_an_lm_is_refused_with_what_sums_both(run: Run) 
     for more in (["--lm", "m"], ["--warmed", "w"]):
         ran = run("index", data, "--out", "i", "--encoder", "default", *more)
         assert ran.status == 1
-        assert "so --lm and --warmed have no effect" in ran.err
+        assert "Remove --lm and --warmed" in ran.err

@@ -87,8 +87,8 @@ def write_report(
     if answers:
         if len(answers) < len(given):
             raise ConfigError(
-                "report: results of `airrep top`, `airrep group` or `airrep what-if` cannot share a page with results of "
-                "other commands. Write two reports."
+                "report: results of `airrep top`, `airrep group` or `airrep what-if` cannot share a page with results "
+                "of other commands. Write two reports."
             )
         write_output(path, page_bytes(answers_page(answers, title, notes)))
         return path
