@@ -190,7 +190,8 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
         fields = {name for example in asked for name in example.metadata}
         raise ConfigError(
             f"better: '{shown}' is not a field of the queries. As a better answer, it would fit only one prompt, "
-            f"but the queries have several. {near(better, fields, 'Give the name of a field, or a file of better answers.')}"
+            "but the queries have several. "
+            f"{near(better, fields, 'Give the name of a field, or a file of better answers.')}"
         )
     return [answered(example, better) for example in asked]
 
