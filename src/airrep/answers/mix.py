@@ -115,11 +115,11 @@ class MixResult(Answer):
         return yaml.safe_dump(arguments, sort_keys=False, allow_unicode=True, width=10**6)
 
     def _rounded(self) -> dict[str, float]:
-        """Round the weights so that they still add up to 1: the greatest takes the remainder."""
-        weights = {source.name: round(source.weight, DECIMALS) for source in self.sources}
-        first = self.sources[0].name
-        weights[first] = round(1 - sum(weights[name] for name in weights if name != first), DECIMALS)
-        return weights
+        """Round the weights down, then raise those that lost most until they add up to 1."""
+        exact = np.array([source.weight for source in self.sources]) * 10**DECIMALS
+        whole = np.floor(exact + ALIKE)
+        whole[np.argsort(whole - exact, kind="stable")[: round(10**DECIMALS - whole.sum())]] += 1
+        return {source.name: one / 10**DECIMALS for source, one in zip(self.sources, whole.tolist(), strict=True)}
 
 
 def mix(

@@ -117,7 +117,7 @@ def prove(
 
 
 NEAR = 20
-"""Number of other examples, nearest in length, from which one is drawn for each named row."""
+"""Fewest other examples, nearest in length, from which one is drawn for each named row."""
 ENOUGH = 5
 """Least other examples of a source, for each of its named rows, for draws within the source."""
 ANY = ""
@@ -142,8 +142,17 @@ class Matching:
             rows = allowed[sources == source]
             if source != ANY and len(rows) >= ENOUGH * count:
                 self._rows[source] = rows
-        self._lengths, self._count = {source: lengths[rows] for source, rows in self._rows.items()}, len(others)
+        self._lengths, self._count = lengths, len(others)
         self._wanted = [(_length(one), source if (source := one.source or ANY) in self._rows else ANY) for one in named]
+        self._near = {wanted: self._enough(*wanted) for wanted in set(self._wanted)}
+
+    def _enough(self, length: int, source: str) -> int:
+        """Count the nearest rows to draw from: at least :data:`LEFT_OVER` for each named row as near as they are."""
+        far = np.sort(np.abs(self._lengths[self._rows[source]] - length))
+        own = np.sort([abs(other - length) for other, of in self._wanted if of == source])
+        rivals = np.searchsorted(own, far[NEAR - 1 :], side="right")
+        enough = np.flatnonzero(LEFT_OVER * rivals <= np.arange(len(rivals)) + NEAR)
+        return NEAR + int(enough[0]) if len(enough) else max(NEAR, len(far))
 
     @property
     def enough(self) -> bool:
@@ -163,21 +172,16 @@ class Matching:
         """Draw rows of the others, ascending, as many as there are named examples."""
         free, drawn = np.ones(self._count, bool), []
         for length, source in self._wanted:
-            near = self._nearest(source, length, free)
-            drawn.append(int(generator.choice(near if len(near) else self._nearest(ANY, length, free))))
+            near = self._nearest(source, length, self._near[length, source], free)
+            drawn.append(int(generator.choice(near if len(near) else self._nearest(ANY, length, NEAR, free))))
             free[drawn[-1]] = False
         return np.sort(np.array(drawn, np.int64))
 
-    def _nearest(self, source: str, length: int, free: Bool[np.ndarray, " n"]) -> Rows:
-        """Return the free rows of a source around a length: half of :data:`NEAR` shorter, or fewer if there are few."""
-        rows, place, reach = self._rows[source], int(np.searchsorted(self._lengths[source], length)), NEAR
-        while True:  # look no further than needed: most rows around are free
-            shorter, longer = (part[free[part]] for part in (rows[max(0, place - reach) : place], rows[place:][:reach]))
-            if min(len(shorter), len(longer)) >= NEAR or reach >= len(rows):
-                break
-            reach *= 4
-        first = len(shorter) - min(len(shorter), max(NEAR // 2, NEAR - len(longer)))
-        return np.concatenate([shorter[first:], longer])[:NEAR]
+    def _nearest(self, source: str, length: int, near: int, free: Bool[np.ndarray, " n"]) -> Rows:
+        """Return the *near* free rows of a source around a length: half of them shorter, or fewer if there are few."""
+        rows = self._rows[source][free[self._rows[source]]]
+        place = int(np.searchsorted(self._lengths[rows], length))
+        return rows[max(0, min(place - near // 2, len(rows) - near)) :][:near]
 
 
 def _length(example: Example) -> int:
