@@ -370,9 +370,9 @@ class _Case:
                 f"{len(trial.others):,} remaining rows have a text that differs from the named rows. Name fewer rows."
             )
         self.tell(
-            f"running {3 * self.settings.seeds:,} fine-tunes in sets of three. The three read the same "
-            f"{trial.sized:,} random rows; one adds the named rows ({count:,}), one adds as many other random rows, "
-            f"one adds both. Results are kept in {out}"
+            f"running {3 * self.settings.seeds:,} fine-tunes in sets of three. All read the same {trial.sized:,} "
+            f"random rows, and in addition: the {count:,} rows to test, as many other random rows, or both. Results "
+            f"are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}
