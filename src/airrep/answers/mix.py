@@ -175,7 +175,8 @@ def mix(
     count = min(max(1, round(top * int(sizes.sum()))), int((codes >= 0).sum()))
     if not count:
         raise DataError(
-            "mix: every example teaches the answers in the queries more than the better answers. Give other queries."
+            "mix: no example teaches the better answers (--better) more than the answers in the queries. Give other "
+            "queries."
         )
     shares = _shares(asked, codes, len(names), count)
     weights = _weights(names, sizes, shares, seed, every=count == sizes.sum())
@@ -265,7 +266,9 @@ def write_axolotl(
     changed since; its texts were left out; or the examples include answers to avoid.
     """
     if index.fingerprint != result.provenance.index:
-        raise ConfigError(f"{index.path}: is not the index that was mixed, or has changed since. Run mix again.")
+        raise ConfigError(
+            f"{index.path}: is not the index that `airrep mix` read, or has changed since. Run `airrep mix` again."
+        )
     as_index(index, "the export for axolotl")
     _check_targets(index, result.where)
     drawn = drawn_rows(result, index, seed)

@@ -106,8 +106,8 @@ class _Wanted:
         texts = self._left[key]
         if texts is not None and texts != content_hash(fields.prompt, fields.response):
             raise DataError(
-                f'the prompt or response of example "{key}" differs from that in {self.name}. Give the data that the '
-                "examples were read from, with the reading options of the index."
+                f'the prompt or response of example "{key}" differs from its text in {self.name}. Give the data that '
+                "the index was built from, with the same options for reading, such as --prompt-field."
             )
         del self._left[key]
         return True

@@ -203,7 +203,7 @@ def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[str] | None)
     width = sum(one.dimension for one in dense)
     if len(rows) * width > NUMBERS:
         raise ConfigError(
-            f"select: {len(rows):,} candidates of {width:,} features each are too many for diversity. "
+            f"select: {len(rows):,} candidates of {width:,} features each are too many for the setting diversity. "
             "Ask for fewer examples with --count, or choose among fewer with --where."
         )
     parts: list[Any] = list(index.features(rows, [one.name for one in dense or some]).values())
@@ -524,8 +524,8 @@ def resample(
     attributor = index.attributor
     if not isinstance(attributor, DsirAttributor):
         raise ConfigError(
-            f"{index.path}: method '{index.method}' has no importance weights to sample by. Build an index with method "
-            "dsir, or select by rank, without resample."
+            f"{index.path}: method '{index.method}' has no importance weights to sample by. Use an index built with "
+            "method dsir, or `airrep select` without --set resample=true."
         )
     target = attributor.encode_target(as_examples(queries, options=index.asking))
     weights = score_all(ask(target, index.blocks(index.method)))[0]
