@@ -262,12 +262,13 @@ def write_axolotl(
     such files. Return the numbers of examples by source.
 
     ArtifactError: the folder exists, or cannot be written. ConfigError: the index is not the one that was mixed, or has
-    changed since; or the examples include answers to avoid.
+    changed since; its texts were left out; or the examples include answers to avoid.
     """
     if index.fingerprint != result.provenance.index:
         raise ConfigError(
             f"{index.path}: is not the index that `airrep mix` read, or has changed. Repeat `airrep mix`."
         )
+    as_index(index, "the export for axolotl")
     _check_targets(index, result.where)
     drawn = drawn_rows(result, index, seed)
     counts = {name: len(rows) for name, rows in drawn.items()}

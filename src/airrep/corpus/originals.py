@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Example, left_out
 from airrep.corpus.inputs import CorpusLike, as_records
 from airrep.corpus.records import Fields, Schema, content_hash, without_missing
 from airrep.corpus.schemas.values import describe, name
@@ -173,4 +173,6 @@ def hits_in(value: Any) -> Iterator[tuple[str, str | None]]:
 
 def _texts(record: Mapping[str, Any]) -> str | None:
     prompt, response = record.get("prompt"), record.get("response")
-    return content_hash(prompt, response) if isinstance(prompt, str) and isinstance(response, str) else None
+    if not isinstance(prompt, str) or not isinstance(response, str) or response == left_out(str(record.get("id"))):
+        return None
+    return content_hash(prompt, response)

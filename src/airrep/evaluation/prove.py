@@ -142,17 +142,22 @@ class Matching:
             rows = allowed[sources == source]
             if source != ANY and len(rows) >= ENOUGH * count:
                 self._rows[source] = rows
-        self._lengths, self._count = lengths, len(others)
+        self._lengths, self._count = {source: lengths[rows] for source, rows in self._rows.items()}, len(others)
         self._wanted = [(_length(one), source if (source := one.source or ANY) in self._rows else ANY) for one in named]
+        self._own = {source: np.sort([n for n, of in self._wanted if of == source]) for source in self._rows}
         self._near = {wanted: self._enough(*wanted) for wanted in set(self._wanted)}
 
     def _enough(self, length: int, source: str) -> int:
         """Count the nearest rows to draw from: at least :data:`LEFT_OVER` for each named row as near as they are."""
-        far = np.sort(np.abs(self._lengths[self._rows[source]] - length))
-        own = np.sort([abs(other - length) for other, of in self._wanted if of == source])
-        rivals = np.searchsorted(own, far[NEAR - 1 :], side="right")
-        enough = np.flatnonzero(LEFT_OVER * rivals <= np.arange(len(rivals)) + NEAR)
-        return NEAR + int(enough[0]) if len(enough) else max(NEAR, len(far))
+        lengths, own, near = self._lengths[source], self._own[source], NEAR
+        place = int(np.searchsorted(lengths, length))
+        while near < len(lengths):
+            far = np.sort(np.abs(lengths[max(0, place - near) : place + near] - length))[near - 1]
+            rivals = np.searchsorted(own, length + far, side="right") - np.searchsorted(own, length - far)
+            if LEFT_OVER * rivals <= near:
+                return near
+            near = LEFT_OVER * int(rivals)
+        return max(NEAR, len(lengths))
 
     @property
     def enough(self) -> bool:
@@ -179,9 +184,14 @@ class Matching:
 
     def _nearest(self, source: str, length: int, near: int, free: Bool[np.ndarray, " n"]) -> Rows:
         """Return the *near* free rows of a source around a length: half of them shorter, or fewer if there are few."""
-        rows = self._rows[source][free[self._rows[source]]]
-        place = int(np.searchsorted(self._lengths[rows], length))
-        return rows[max(0, min(place - near // 2, len(rows) - near)) :][:near]
+        rows, place, reach = self._rows[source], int(np.searchsorted(self._lengths[source], length)), near
+        while True:  # look no further than needed: most rows around are free
+            shorter, longer = (part[free[part]] for part in (rows[max(0, place - reach) : place], rows[place:][:reach]))
+            if min(len(shorter), len(longer)) >= near or reach >= len(rows):
+                break
+            reach *= 4
+        first = len(shorter) - min(len(shorter), max(near // 2, near - len(longer)))
+        return np.concatenate([shorter[first:], longer])[:near]
 
 
 def _length(example: Example) -> int:

@@ -13,7 +13,7 @@ from airrep.arrays import DenseFeatures, Mask, Rows, SparseFeatures, unit_rows, 
 from airrep.attributors.base import OnProgress
 from airrep.attributors.text.lexical import DsirAttributor
 from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Example, left_out
 from airrep.corpus.inputs import as_examples
 from airrep.errors import ArtifactError, ConfigError, many
 from airrep.index.contrast import Better
@@ -222,9 +222,14 @@ class Picked:
     """Row number in the index."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the example as a record, with the reason under ``selected_by``; it reads as a training example."""
-        reasons = {name: getattr(self, name) for name in self.reasons}
-        return {**self.example.to_dict(), REASON: {name: told for name, told in reasons.items() if told is not None}}
+        """Return the example as a record, with the reason under ``selected_by``; it reads as a training example.
+
+        If the texts were left out of the index, the record has no prompt and no response.
+        """
+        reasons, record = {name: getattr(self, name) for name in self.reasons}, self.example.to_dict()
+        if self.example.response == left_out(self.example.id):
+            del record["prompt"], record["response"]
+        return {**record, REASON: {name: told for name, told in reasons.items() if told is not None}}
 
 
 @dataclass(frozen=True)
