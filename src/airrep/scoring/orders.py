@@ -159,8 +159,8 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray, name
     bad = np.flatnonzero(wanted & ~(found > 0))
     if len(bad):
         raise DataError(
-            f"pool order-inf (a way to score a group): the group '{names[bad[0]]}' cannot be scored. Without its "
-            "examples, the training loss, as the index approximates it, has no minimum. Use --pool order-1, or "
+            f"pool order-inf (a way to score a group): the group '{names[bad[0]]}' cannot be scored, because the "
+            "approximated training loss without this group's examples has no minimum. Use --pool order-1, or "
             f"{DAMPED}"
         )
     return found
