@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,17 @@ def test_configurations_can_be_read(index: airrep.Index, queries: airrep.Corpus,
     assert sum(shares) == pytest.approx(1, abs=1e-9)
     assert result.to_dict()["sources"][0]["lift"] == result.sources[0].lift
     assert MixResult.read(result.save(tmp_path / "run")) == result
+
+
+def test_weights_of_many_sources_add_up_to_one_and_none_is_below_zero(
+    index: airrep.Index, queries: airrep.Corpus
+) -> None:
+    result = airrep.mix(index, queries, by="label", top=0.5)
+    sources = tuple(replace(result.sources[0], name=f"s{n}", weight=1 / 12_000) for n in range(12_000))
+    written = list(yaml.safe_load(replace(result, sources=sources).to_yaml())["weights"].values())
+    assert min(written) == 0
+    assert max(written) == 0.0001
+    assert sum(written) == pytest.approx(1)
 
 
 def test_whole_numbers_of_numpy_are_whole_numbers(index: airrep.Index, queries: airrep.Corpus) -> None:

@@ -100,7 +100,7 @@ def test_answers_become_a_page(run: Run) -> None:
     assert run("top", "evil", "train.jsonl", "--out", "top").status == 0
     ran = run("report", "top", "mix", "--out", "both.html")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "results of top, group or what-if cannot share a page" in ran.err
+    assert "`airrep what-if` cannot share a page" in ran.err
 
 
 def test_clean_writes_lists(run: Run) -> None:
@@ -384,9 +384,7 @@ def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: 
     tiny_folder(Path("encoder"))
     words = [airrep.Example("word " * count, "answer", str(count)) for count in (255, 256, 257, 400)]
     write("long.jsonl", words)
-    told = (
-        "long: 2 prompts are too long for the encoder. It reads only the first 256 words, so it may miss the question"
-    )
+    told = "long: 2 prompts are too long for the encoder, which reads only the first 256 words"
     build = ("index", "long.jsonl", "--out", "long", "--method", "airrep", "--encoder", "encoder")
     assert told in run(*build).err
     assert told not in run(*build).err

@@ -201,7 +201,7 @@ def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
         ),
         (
             ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "20", "--most", "a=2", "--json"),
-            "no other --most can be given",
+            "so --most cannot be repeated",
         ),
         (
             (

@@ -144,7 +144,7 @@ def test_lms_of_one_short_name_are_two(tmp_path: Path, plan: SubsetPlan, monkeyp
     for number in (4, 6):  # as labels that were made before have it
         old = json_digest({"kind": "LM of another trainer", "name": shown[number]})
         assert prints[number] == old
-    with pytest.raises(ArtifactError, match="labels-1: .* accept all: --set mixed=true"):
+    with pytest.raises(ArtifactError, match="labels-1: .* accept all labels: --set mixed=true"):
         label_lineage([str(tmp_path / "labels-0")], [str(tmp_path / "labels-1")])
 
 

@@ -104,8 +104,8 @@ class Channel(Settings):
     def _no_sum(cls, method: str) -> str:
         if method == "channels":
             raise ValueError(
-                "a recipe (list of methods) cannot contain 'channels', which adds up several methods itself. List "
-                "those methods one by one"
+                "a recipe (list of methods) cannot contain the method 'channels', which is itself a sum of methods. "
+                "List the methods of this sum one by one"
             )
         return method
 
@@ -222,8 +222,8 @@ class ChannelsSettings(LmReading):
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
-                "warmed works only with lm and a recipe that uses the LM after `airrep warmup`. Set recipe to lm-warm, "
-                "and lm to the LM before `airrep warmup`"
+                "warmed works only with lm and a recipe that reads the fine-tuned LM. Set recipe to lm-warm, and lm to "
+                "the original LM, which `airrep warmup` fine-tuned"
             )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
         if unread is not None and not read:
@@ -281,8 +281,8 @@ def _check_sum(channels: Sequence[Channel]) -> None:
         )
     if all(channel.relative or channel.candidates is not None for channel in channels if channel.weight > 0):
         raise ValueError(
-            "candidates: a method with 'candidates' or 'relative' needs the scores of another method that has neither "
-            "setting. Remove 'candidates' and 'relative' from one method of the recipe"
+            "candidates: every method has 'candidates' or 'relative', which both need the scores of another method. "
+            "Remove 'candidates' and 'relative' from at least one method of the recipe"
         )
 
 

@@ -252,7 +252,7 @@ def tell_workers(workers: int) -> None:
     from airrep.runtime.metering import cores
 
     if workers > (have := cores()):
-        note(f"--workers {workers}: this machine has {have} cores; more than {have} workers are no faster on the CPU")
+        note(f"--workers {workers}: this machine has {have} cores. On the CPU, use --workers {have}, which is as fast")
 
 
 _OBVIOUS = ("prompt and response",)

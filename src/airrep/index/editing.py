@@ -20,7 +20,7 @@ from airrep.corpus.records import Reading
 from airrep.corpus.schemas.conversations import RENDERING
 from airrep.corpus.schemas.forms import EARLIER
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.rows import PACKAGES, READING, IndexRows, RowsLike, stacked
+from airrep.index.rows import PACKAGES, READING, RENDERED, TEXTS, IndexRows, RowsLike, stacked
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts import describe_files, json_digest, locked
 from airrep.runtime.metering import OnProgress, teller
@@ -299,7 +299,8 @@ def _sealed(
     from airrep.index.encoding import reading_entry, seal_index
 
     old = {name: index.manifest[name] for name in LINEAGE}
-    optional = {name: index.manifest[name] for name in ("caution", PACKAGES, READING) if name in index.manifest}
+    kept = ("caution", PACKAGES, READING, TEXTS, RENDERED)
+    optional = {name: index.manifest[name] for name in kept if name in index.manifest}
     optional |= {READING: entry} if reading is not None and (entry := reading_entry(reading)) else {}
     lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **optional}
     seal_index(index.path, lineage, names, deleted, before)

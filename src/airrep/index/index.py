@@ -613,5 +613,5 @@ def as_index(index: IndexLike, reads: str | None = None) -> Index:
     if not isinstance(index, Index):
         raise ConfigError(f"index has type {type(index).__name__}; it must be an Index or the path of one.")
     if reads is not None and not index.manifest.get(TEXTS, True):
-        raise ConfigError(f"{index.path}: its texts were left out, but {reads} reads them. Use one with texts.")
+        raise ConfigError(f"{index.path}: its texts were left out, but {reads} reads them. Use an index with texts.")
     return index

@@ -118,7 +118,7 @@ def label_lineage(
     parts = {"labels": choices, "held_out_labels": held_out, "test_labels": test}
     opened = {name: [_state_of(Path(choice.partition("#")[0])) for choice in part] for name, part in parts.items()}
     if told := "" if mixed else mixture([*choices, *held_out, *test]):
-        raise ArtifactError(f"{told}. Give labels of one LM and equal settings, or accept all: --set mixed=true")
+        raise ArtifactError(f"{told}. Use labels of one LM with equal settings, or accept all labels: --set mixed=true")
     names = sorted({state["lm"]["name"] for _, state in opened["labels"]})
     lm = {"lm": ", ".join(names)} if names else {}
     return lm | {name: [_origin(state) for _, state in part] for name, part in opened.items()}

@@ -299,7 +299,7 @@ class Labels:
             given = ", ".join(corpus.fingerprint[:12] for corpus in corpora)
             lacks = f"was made from other {name} data (fingerprint {wanted[:12]}; given: {given})"
             told = lacks if given else f"needs its {name} data (fingerprint {wanted[:12]}), and no data are given"
-            raise ArtifactError(f"{self.path}: {told}. Give the file of these data with --data.")
+            raise ArtifactError(f"{self.path}: {told}. Give the file of the {name} data: --data FILE.")
         return found
 
     def _instance(self, number: int, train: Corpus, queries: Corpus) -> LabelledInstance:

@@ -195,9 +195,8 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
     if not 0 <= number < len(plan) or (member or 0) >= plan.subset_count:
         last = f"{len(plan) - 1}-{plan.subset_count - 1}"
         raise DataError(
-            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, the numbers of an instance "
-            f"(train/query split) and of its subset: 0-0 to {last}. For losses before any fine-tune, write "
-            f"INSTANCE-{BEFORE}."
+            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, from 0-0 to {last}. INSTANCE is "
+            f"the number of a train/query split. For losses before any fine-tune, write INSTANCE-{BEFORE}."
         )
     return Place(number, member, 0 if member is None else seed)
 

@@ -87,8 +87,8 @@ def write_report(
     if answers:
         if len(answers) < len(given):
             raise ConfigError(
-                "report: results of top, group or what-if cannot share a page with results of other commands. Write "
-                "two reports."
+                "report: results of `airrep top`, `airrep group` or `airrep what-if` cannot share a page with results "
+                "of other commands. Write two reports."
             )
         write_output(path, page_bytes(answers_page(answers, title, notes)))
         return path
@@ -142,8 +142,8 @@ def read_runs(results: Sequence[Result | Mapping[str, Any]]) -> list[Run]:
     for index in (run.provenance.index for run in runs):
         if index != first:
             raise ConfigError(
-                f"report: the runs come from different indexes ({first[:12]} and {index[:12]}). Write a separate "
-                "report for each index, and for each --recipe that an index was used with."
+                f"report: the results come from different indexes, or from one index with different --recipe options "
+                f"({first[:12]} and {index[:12]}). Write a separate report for each."
             )
     kinds = list(_KINDS)
     return sorted(runs, key=lambda run: (kinds.index(run.kind), isinstance(run, TopResult) and run.least))

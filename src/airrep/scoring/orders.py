@@ -158,7 +158,7 @@ def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> n
     found = _dots(direction, bent)
     if not (found[wanted] > 0).all():
         raise DataError(
-            "pool order-inf (a way to score a group): one of the groups cannot be scored. Without its examples, the "
-            f"training loss, as the index approximates it, has no minimum. Use --pool order-1, or {DAMPED}"
+            "pool order-inf (a way to score a group): one of the groups cannot be scored, because the approximated "
+            f"training loss without this group's examples has no minimum. Use --pool order-1, or {DAMPED}"
         )
     return found

@@ -200,8 +200,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: the recipe (list of methods) has {named} with the same method and settings, but the index "
-                "has this method fewer times. Remove one of these from the recipe, or build an index with this recipe."
+                f"channels: in the recipe (list of methods), {named} have the same method and settings, but the index "
+                f"has fewer such methods. Remove '{wanted.title}' from the recipe, or build an index with this recipe."
             )
         return ConfigError(
             f"channels: the index has no method '{wanted.title}' with the settings in the recipe (list of "
