@@ -175,8 +175,7 @@ def mix(
     count = min(max(1, round(top * int(sizes.sum()))), int((codes >= 0).sum()))
     if not count:
         raise DataError(
-            "mix: no example teaches the better answers (--better) more than the answers in the queries. Give other "
-            "queries."
+            "mix: no example teaches the better answers (--better) more than the queries' answers. Give other queries."
         )
     shares = _shares(asked, codes, len(names), count)
     weights = _weights(names, sizes, shares, seed, every=count == sizes.sum())
@@ -267,7 +266,7 @@ def write_axolotl(
     """
     if index.fingerprint != result.provenance.index:
         raise ConfigError(
-            f"{index.path}: is not the index that `airrep mix` read, or has changed since. Run `airrep mix` again."
+            f"{index.path}: is not the index that `airrep mix` read, or has changed. Repeat `airrep mix`."
         )
     as_index(index, "the export for axolotl")
     _check_targets(index, result.where)

@@ -189,9 +189,8 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
         shown = better if len(better) <= FIELD_PARTS else better[:FIELD_PARTS] + "…"
         fields = {name for example in asked for name in example.metadata}
         raise ConfigError(
-            f"better: '{shown}' is not a field of the queries. As a better answer, it would fit only one prompt, "
-            "but the queries have several. "
-            f"{near(better, fields, 'Give the name of a field, or a file of better answers.')}"
+            f"better: '{shown}' is not a field of the queries, and one text cannot be the better answer to several "
+            f"prompts. {near(better, fields, 'Give the name of a field, or a file of better answers.')}"
         )
     return [answered(example, better) for example in asked]
 

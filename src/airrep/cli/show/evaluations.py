@@ -43,9 +43,7 @@ def print_correlations(evaluation: "Evaluation") -> None:
         say(_noise(evaluation.facts["signal_to_noise"]))
     if (helped := evaluation.facts.get("helped")) is not None:
         say("Each score is what `airrep what-if` predicts: the effect of removing the examples from the training data.")
-        say(
-            f"In {helped:.1%} of the measurements, a removal raised a query's loss, so the removed examples had helped."
-        )
+        say(f"In {helped:.1%} of measurements, a removal raised a query's loss, so the removed examples had helped.")
     if told := evaluation.facts.get("hardly_moved"):
         say(printable(f"caution: the fine-tunes hardly changed the model, so the LDS say little: {told}"))
     _say_cautions(evaluation)
