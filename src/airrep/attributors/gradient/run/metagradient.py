@@ -394,8 +394,8 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         super().fit(train)
         if self._request["corpus"] != train.fingerprint:
             raise ConfigError(
-                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples. Remove "
-                "--dry-run, which reads only some examples. Without --dry-run, fine-tune again: airrep warmup DATA "
+                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples. With "
+                "--dry-run, only some examples are read: remove it. Otherwise fine-tune again: airrep warmup DATA "
                 "--lm MODEL --out DIR"
             )
         documents = self.lm.tokenise(train)
