@@ -227,8 +227,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of each query that says which training examples taught the answer. The field holds the ids of these "
-        "examples, or a value that these examples have in the same field.",
+        "Field of each query that says which training examples taught the answer: by their ids, or by a value that "
+        "they have in their field of this name.",
     ] = None
     selecting: Annotated[
         str | None,
