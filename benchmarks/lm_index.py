@@ -3,7 +3,8 @@
 Run as ``python benchmarks/lm_index.py --lm FOLDER DATA.jsonl``. Times are process CPU time on one thread, start-up
 included, each command in a process of its own: both commits in turns, and ratios within a turn. Memory is what the
 process held at most, shared pages in shares. Each index is built anew, with no gradients in
-a store. The earlier commit runs as that of ``text_path.py``.
+a store. The earlier commit runs as that of ``text_path.py``. Both compute in the same ``--precision``, as ``auto`` was
+bfloat16 at earlier commits on processors that are fast at it.
 
 With ``--questions N`` the index is asked N times for the ten best examples for one query, without and with
 ``--tokens``; then an index of ``lm-whole`` is built as well and asked for the 20 best, once of all examples, and once
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60, help="examples, the first of the file")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--against", default="5f14e5cd", help="a commit; none: this one alone")
+    parser.add_argument("--precision", default="float32")
     parser.add_argument("--questions", type=int, default=0, help="queries, those behind the examples in the file")
     parser.add_argument("--candidates", default="5%")
     arguments = parser.parse_args()
@@ -51,8 +53,9 @@ def main() -> None:
         for number in range(arguments.rounds):
             for name, tree in trees.items():
                 out = folder / f"{name}-{number}"
-                recipe = [] if tree != ROOT else ["--recipe", "lm"]  # which was the default that an LM has, and is
-                spent[name].append(build(data, arguments.lm, out, tree, recipe))
+                more = [] if tree != ROOT else ["--recipe", "lm"]  # which was the default that an LM has, and is
+                more += ["--precision", arguments.precision]
+                spent[name].append(build(data, arguments.lm, out, tree, more))
         report(arguments.count, spent)
         queries = write_queries(folder, lines[arguments.count :])
         if queries:
@@ -77,10 +80,10 @@ def tell_tokens(index: Path, queries: Sequence[Path]) -> None:
     print(f"\ntoken scores of ten hits: {statistics.median(more):.1f} s of CPU, the median of {len(more)}", flush=True)
 
 
-def build(data: Path, lm: Path, out: Path, tree: Path, recipe: Sequence[str]) -> Spent:
+def build(data: Path, lm: Path, out: Path, tree: Path, more: Sequence[str]) -> Spent:
     """Build an index with the sources of a tree, and an empty cache."""
     os.environ["AIRREP_CACHE"] = f"{out}-cache"
-    return spend(airrep("index", data, "--lm", lm, *recipe, "--out", out), tree, watch=True)
+    return spend(airrep("index", data, "--lm", lm, *more, "--out", out), tree, watch=True)
 
 
 def report(count: int, spent: dict[str, list[Spent]]) -> None:

@@ -113,6 +113,15 @@ class TrainingError(AirRepError, ArithmeticError):
     """
 
 
+class UnknownSettingError(ConfigError):
+    """A setting does not exist; *where* begins the message, and *known* are the settings that exist there."""
+
+    def __init__(self, where: str, name: str, known: Iterable[str]) -> None:
+        self.where, self.name, self.known = where, name, sorted(known)
+        listed, meant = ", ".join(self.known), near(name, self.known, "Correct the name.")
+        super().__init__(f"{where}: '{name}' is not a setting here; expected one of {listed}. {meant}")
+
+
 class MissingExtraError(AirRepError, ImportError):
     """An optional dependency is not installed, or cannot be used; see :func:`need`.
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,17 @@ def test_configurations_can_be_read(index: airrep.Index, queries: airrep.Corpus,
     assert MixResult.read(result.save(tmp_path / "run")) == result
 
 
+def test_weights_of_many_sources_add_up_to_one_and_none_is_below_zero(
+    index: airrep.Index, queries: airrep.Corpus
+) -> None:
+    result = airrep.mix(index, queries, by="label", top=0.5)
+    sources = tuple(replace(result.sources[0], name=f"s{n}", weight=1 / 12_000) for n in range(12_000))
+    written = list(yaml.safe_load(replace(result, sources=sources).to_yaml())["weights"].values())
+    assert min(written) == 0
+    assert max(written) == 0.0001
+    assert sum(written) == pytest.approx(1)
+
+
 def test_whole_numbers_of_numpy_are_whole_numbers(index: airrep.Index, queries: airrep.Corpus) -> None:
     assert airrep.mix(index, queries, seed=np.int64(3)) == airrep.mix(index, queries, seed=3)  # type: ignore[arg-type]
 
@@ -165,7 +177,7 @@ def test_files_for_axolotl_hold_examples_to_the_weights(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="exists already"):
         write_axolotl(result, index, tmp_path / "mixed")
     index.delete(["e0"])
-    with pytest.raises(ConfigError, match="changed since"):
+    with pytest.raises(ConfigError, match="is not the index that `airrep mix` read"):
         write_axolotl(result, airrep.Index(tmp_path / "index"), tmp_path / "again")
     assert not (tmp_path / "again").exists()
 

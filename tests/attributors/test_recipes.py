@@ -73,7 +73,7 @@ def test_a_setting_goes_to_each_channel_whose_method_has_it() -> None:
     assert [one.settings["view"] for one in channels] == ["response"] * 3
     (paper,) = ChannelsSettings.of({"channels": "papers/logra", "lm": "m", "rank": 16}).channels
     assert (paper.settings["rank"], paper.settings["exponent"], paper.pool) == (16, 1.0, "sum")
-    with pytest.raises(ConfigError, match="no method has the setting 'rankk'"):
+    with pytest.raises(ConfigError, match="'rankk' is not a setting here"):
         ChannelsSettings.of({"channels": "text", "rankk": 16})
 
 
@@ -137,7 +137,10 @@ def test_a_setting_of_another_package_is_its_own() -> None:
         ("{method: ngram, wieght: 2}", r"'wieght' .* Did you mean 'weight'\?"),
         ("{methd: ngram}", r"'methd' .* Did you mean 'method'\?"),
         ("{method: ngrm}", r"method 'ngrm'.* Did you mean 'ngram'\?"),
-        ("{method: ngram, settings: {ordres: [1]}}", r"ngram has no setting 'ordres'.* Did you mean 'orders'\?"),
+        (
+            "{method: ngram, settings: {ordres: [1]}}",
+            r"ngram: 'ordres' is not a setting here.* Did you mean 'orders'\?",
+        ),
         ("{method: ngram, weight: -1}", "weight=-1"),
         ("{method: ngram, pool: top-5}", "pool top-5: was removed.*attention"),
         ("{method: readout}", "--method rds"),

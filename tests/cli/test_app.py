@@ -433,7 +433,10 @@ def test_settings_from_a_file(run: Run) -> None:
     for arguments, message in (
         (("--set", "none.yaml"), "none.yaml: cannot be read"),
         (("--set", "ngrams"), "is neither key=value nor a YAML file"),
-        (("--set", "words=2"), "'words' is not a setting here; expected one of min_count, ngrams"),
+        (
+            ("--set", "words=2"),
+            "'words' is not a setting here; expected one of address, engine, gpus, min_count, ngrams",
+        ),
         (("--encoder", "default"), "'encoder' is not a setting here"),
     ):
         ran = run("index", "train.jsonl", "--out", "j", "--method", "tfidf", *arguments)
@@ -490,8 +493,8 @@ def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[
     assert (tuning.epochs, tuning.clip) == (3, 2.0)
     ran = run(*LABEL, "--set", "lm=other")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "'lm' is not a setting of the fine-tuning (batch_examples, " in ran.err
-    assert "or of the LM (base, batch_tokens, beta, checkpointing" in ran.err
+    assert "'lm' is not a setting here; expected one of " in ran.err
+    assert "batch_tokens, beta, betas, checkpointing, clip, " in ran.err
 
 
 def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
@@ -539,7 +542,7 @@ def test_more_workers_than_cores_are_told_and_reckon_no_less_time(run: Run, monk
     write("train.jsonl", make_corpus(3))
     monkeypatch.setattr("airrep.runtime.metering.cores", lambda: 2)
     monkeypatch.setattr("airrep.planning.adapt.Adaptation", adapt)
-    told = "--workers 5: this machine has 2 cores; more than 2 workers are no faster on the CPU\n"
+    told = "--workers 5: this machine has 2 cores. On the CPU, use --workers 2, which is as fast\n"
     err = run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", "--workers", "5").err
     assert told in err
     assert (asked["workers"], asked["engine"].workers) == (2, 5)
@@ -592,7 +595,7 @@ def test_unfinished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]
     assert lines["state"].count("; run the ") == 2
     assert lines["quarantined"].startswith(f"{given_up}; instance 0, subset 0, seed 0: fine-tune: the loss is not fin")
     checked = run("show", "labels", "--verify")
-    assert (checked.status, "labels: is unfinished: 6 of 12 losses are missing" in checked.err) == (1, True)
+    assert (checked.status, "6 of 12 fine-tunes and evaluations are missing" in checked.err) == (1, True)
 
 
 def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
@@ -868,4 +871,4 @@ def test_an_encoder_alone_beside_an_lm_is_refused_with_what_sums_both(run: Run) 
     for more in (["--lm", "m"], ["--warmed", "w"]):
         ran = run("index", data, "--out", "i", "--encoder", "default", *more)
         assert ran.status == 1
-        assert "so --lm and --warmed have no effect" in ran.err
+        assert "Remove --lm and --warmed" in ran.err

@@ -149,4 +149,4 @@ def test_warmup_makes_an_lm_that_is_found_again_and_serves_as_one(run):
 def test_warmup_refuses_a_setting_that_nothing_has(run):
     refused = run("warmup", "data.jsonl", "--lm", "lm", "--out", "x", "--set", "rank=2")
     assert refused.status == 1
-    assert "settings: 'rank' is not a setting of the fine-tuning" in refused.err
+    assert "settings: 'rank' is not a setting here" in refused.err

@@ -31,7 +31,7 @@ def test_prove_ends_in_a_sentence(run: Run) -> None:
     assert ran.status == 0, ran.err
     assert ran.out.strip().splitlines()[-1].startswith("Without these 3 rows the answer's loss ")
     assert (
-        "running 6 fine-tunes in sets of three. The three read the same 5 random rows; one adds the named rows (3)"
+        "running 6 fine-tunes in sets of three. All read the same 5 random rows, and in addition: the 3 rows to test"
         in ran.err
     )
     assert "next: airrep report run/proof --out proof.html" in ran.err

@@ -69,6 +69,8 @@ def test_top_beside_the_spread(run: Run) -> None:
     assert json.loads(ran.out) == top_of_set(index, queries, k=3, least=True).to_dict()
     assert SetResult.read("set").least
     assert "for all 4 queries together" in run("top", "index", "queries.jsonl", "--aggregate").out
+    Path("one.jsonl").write_text('{"prompt": "question 3", "response": "answer 3"}\n')
+    assert "for all 1 query together" in run("top", "index", "one.jsonl", "--aggregate").out
     ran = run("top", "index", "queries.jsonl", "--aggregate", "--why")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
 
@@ -98,9 +100,10 @@ def test_answers_become_a_page(run: Run) -> None:
     assert "exists" in run("report", "mix", "--out", "all.html").err
     assert run("report", "mix", "--out", "all.html", "--replace").status == 0
     assert run("top", "evil", "train.jsonl", "--out", "top").status == 0
+    assert "top is given twice" in run("report", "./top", "top", "--out", "both.html").err
     ran = run("report", "top", "mix", "--out", "both.html")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "results of top, group or what-if cannot share a page" in ran.err
+    assert "`airrep what-if` cannot share a page" in ran.err
 
 
 def test_clean_writes_lists(run: Run) -> None:
@@ -307,7 +310,7 @@ def test_conversations_that_became_one_text_are_told_and_found_again(run: Run) -
     assert run("append", "index", "chat.jsonl").status == 0
     Path("data.jsonl").write_text(Path("train.jsonl").read_text() + Path("chat.jsonl").read_text())
     asked = ("index", "--prompt", "answer", "--response", "answer 21")
-    told = "1 prompts join several messages into one text"
+    told = "1 prompt joins several messages into one text"
     for listed, command in (
         ("picked.jsonl", ("select", *asked, "--count", "31", "--out", "picked.jsonl")),
         ("lists/keep.jsonl", ("clean", "index", "--kind", "duplicate", "--lists", "lists")),
@@ -384,9 +387,7 @@ def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: 
     tiny_folder(Path("encoder"))
     words = [airrep.Example("word " * count, "answer", str(count)) for count in (255, 256, 257, 400)]
     write("long.jsonl", words)
-    told = (
-        "long: 2 prompts are too long for the encoder. It reads only the first 256 words, so it may miss the question"
-    )
+    told = "long: 2 prompts are too long for the encoder, which reads only the first 256 words"
     build = ("index", "long.jsonl", "--out", "long", "--method", "airrep", "--encoder", "encoder")
     assert told in run(*build).err
     assert told not in run(*build).err
@@ -480,3 +481,20 @@ def _numbers(value: object) -> object:
         kept = ("query", "better", "queries_id", "provenance")
         return {name: _numbers(part) for name, part in value.items() if name not in kept}
     return [_numbers(part) for part in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "meant"),
+    [
+        (("mix", "index", "queries.jsonl"), "tpo", "top"),
+        (("audit", "index", "queries.jsonl"), "containd", "contained"),
+        (("warmup", "queries.jsonl", "--lm", "lm", "--out", "out"), "checkpoint", "checkpoints"),
+    ],
+)
+def test_an_unknown_setting_is_told_the_settings_of_the_command_too(
+    run: Run, command: tuple[str, ...], name: str, meant: str
+) -> None:
+    ran = run(*command, "--set", f"{name}=1")
+    assert ran.status == 1
+    assert f" {meant}, " in ran.err
+    assert ran.err.endswith(f"Did you mean '{meant}'?\n")

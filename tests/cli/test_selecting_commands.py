@@ -165,7 +165,7 @@ def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest
 
 def test_select_refuses_in_one_line(run: Run) -> None:
     rate = ("--set", "learning_rate=1e-2")
-    _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting of the fine-tuning")
+    _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting here")
     _refused(run(*SELECT[:-1], "31", *rate), "--count is 31, but only 30 training examples")
     _refused(run(*SELECT, "--set", "selecting=gaps.jsonl", *rate), 'query "bare": has no label')
     _refused(
@@ -201,7 +201,7 @@ def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
         ),
         (
             ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "20", "--most", "a=2", "--json"),
-            "no other --most can be given",
+            "so --most cannot be repeated",
         ),
         (
             (

@@ -55,7 +55,7 @@ def test_a_written_list_is_read_and_its_texts_are_compared() -> None:
     listed = written([{**corpus[n].to_dict(), "selected_by": {"rank": n}} for n in (1, 0)], "listed.jsonl")
     assert list(take_records(data, listed)) == RECORDS[:2]
     with pytest.raises(
-        DataError, match=r'^data\.jsonl:1: the prompt or response of example "a" differs from that in other'
+        DataError, match=r'^data\.jsonl:1: the prompt or response of example "a" differs from its text in other'
     ):
         list(take_records(data, other))
     decided = [{"id": "a", "row": 0, "decision": "drop"}, {"id": "5", "row": 1, "decision": "keep"}]

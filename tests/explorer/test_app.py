@@ -245,3 +245,23 @@ def test_no_request_fails_in_a_way_that_was_not_foreseen(app: Any, body: Any, pa
     response = call(app, "POST", f"/api/v1/{path}", content=json.dumps(body).encode())
     assert response.status_code in (200, 400)
     assert "\n" not in response.text
+
+
+def test_a_request_above_the_most_open_ones_is_told_when_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "CONNECTIONS", 2)
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.2)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ask_all() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(security.Guard(slow, Rules(None, 80, ("localhost",), public=False)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            together = await asyncio.gather(*(client.get("/") for _ in range(5)))
+            return [*together, await client.get("/")]
+
+    told = asyncio.run(ask_all())
+    assert [one.status_code for one in told] == [200, 200, 503, 503, 503, 200]
+    assert told[2].headers["retry-after"] == "2"
+    assert "2 requests are open already" in told[2].json()["error"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,9 +20,12 @@ from worlds.commands import runner
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
+from airrep.answers.mix import write_axolotl
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.originals import take_records
 from airrep.errors import ArtifactError, ConfigError, MissingExtraError
 from airrep.index import export
+from airrep.index.encoding import without_texts
 from airrep.index.export import FORMATS, RECORDS, export_index
 from airrep.index.rows import IndexRows
 
@@ -360,3 +364,23 @@ def test_messages_come_back_from_an_export(tmp_path: Path) -> None:
         {"messages": said},
         {"form": "joined"},
     ]
+
+
+def test_texts_that_were_left_out_get_no_column(hostile: airrep.Index, tmp_path: Path) -> None:
+    (tmp_path / "changed").mkdir()
+    without_texts(hostile, tmp_path / "changed")
+    shutil.copytree(hostile.path, tmp_path / "bare")
+    shutil.copytree(tmp_path / "changed", tmp_path / "bare", dirs_exist_ok=True)
+    bare = airrep.Index(tmp_path / "bare", HashAttributor()).delete([0])  # a change keeps that they were left out
+    found = pq.read_table(export_index(bare, tmp_path / "out.parquet").path)
+    assert found.column_names == ["row", "id", "label", "source", "vector"]
+    assert found["id"].to_pylist() == [one.id for one in hostile_corpus()[1:]]
+    with pytest.raises(ConfigError, match="bare: has no texts"):
+        export_index(bare, tmp_path / "map.parquet", "embedding-atlas")
+    picks = airrep.select(bare, hostile_corpus()[:2], 2).save(tmp_path / "picks.jsonl")
+    assert not any({"prompt", "response"} & json.loads(line).keys() for line in picks.read_text("utf-8").splitlines())
+    records = [one.to_dict() for one in hostile_corpus()]
+    assert len(list(take_records(records, picks))) == 2
+    mixed = airrep.mix(bare, hostile_corpus()[:2], "label", top=1)
+    with pytest.raises(ConfigError, match="bare: its texts were left out"):
+        write_axolotl(mixed, bare, tmp_path / "axolotl")

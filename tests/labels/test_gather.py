@@ -80,11 +80,17 @@ def test_labels_that_do_not_tell_their_template_differ_from_those_that_do(folder
 
 def test_another_template_of_one_lm_is_named(monkeypatch):
     def state(path):
-        return path, {"lm": {"fingerprint": path.name, "template": path.name}, "precision": "float32", "fine_tune": {}}
+        name, template = path.name.split("-")
+        lm = {"name": f"{path.parent}/{name}", "fingerprint": path.name, "template": template, "max_tokens": len(name)}
+        return path, {"lm": lm, "precision": "float32", "fine_tune": {}}
 
     monkeypatch.setattr("airrep.labels.gather._state_of", state)
-    assert mixture(["plain", "chat#1"]).endswith("made with template chat, but plain was made with template plain")
-    assert mixture(["plain#0", "plain#1"]) == ""
+    one = "was made with"
+    assert mixture(["a-plain", "a-chat#1"]).endswith(f"with template chat, but a-plain {one} template plain")
+    assert mixture(["a-plain", "bb-plain"]).endswith(
+        f"with LM ./bb, max_tokens 2, but a-plain {one} LM ./a, max_tokens 1"
+    )
+    assert mixture(["a-plain#0", "a-plain#1", "moved/a-plain"]) == ""
 
 
 def test_the_lineage_names_the_lm_and_its_fine_tuning(folder):

@@ -144,7 +144,7 @@ def test_lms_of_one_short_name_are_two(tmp_path: Path, plan: SubsetPlan, monkeyp
     for number in (4, 6):  # as labels that were made before have it
         old = json_digest({"kind": "LM of another trainer", "name": shown[number]})
         assert prints[number] == old
-    with pytest.raises(ArtifactError, match="labels-1: .* accept all: --set mixed=true"):
+    with pytest.raises(ArtifactError, match="labels-1: .* accept all labels: --set mixed=true"):
         label_lineage([str(tmp_path / "labels-0")], [str(tmp_path / "labels-1")])
 
 
@@ -168,7 +168,7 @@ BAD = [
     ([{"subset": "0-0", "query": 0, "loss": 1, "seed": 1}], "seed is 1, but must be from 0 to 0"),
     (
         [{"subset": "0-0", "query": 0, "loss": 1}],
-        "3 of 4 losses of subset 0-0 are missing; the first is that of query 1",
+        "lacks 3 of 4 losses of subset 0-0; the first is that of query 1",
     ),
     ([3], "is not a JSON object with subset, query and loss"),
     ([], "has no losses for 10 of 10 fine-tunes; the first is subset 0-0"),

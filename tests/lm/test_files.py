@@ -151,7 +151,7 @@ def test_a_missing_weight_is_not_filled_with_random_numbers(tmp_path: Path) -> N
     tiny_lm(tmp_path / "lm")
     rewrite(tmp_path / "lm", lambda tensors: tensors.__delitem__("model.layers.0.mlp.up_proj.weight"))
     assert refusal(tmp_path / "lm") == (
-        "1 weights of LlamaForCausalLM are missing or have another shape; the first is "
+        "LlamaForCausalLM needs 1 weight that the folder lacks or has in another shape; the first is "
         "model.layers.0.mlp.up_proj.weight. Give a folder with a complete causal LM."
     )
 

@@ -158,7 +158,7 @@ def test_examples_that_lack_what_a_loss_reads_are_refused_before_work(
     with pytest.raises(DataError, match=told):
         warm_up(Corpus.from_examples(examples), tmp_path / "warm", {"lm": str(tmp_path / "lm"), "loss": loss})
     lm = load(tmp_path / "lm", batch_tokens=30, loss=loss)
-    with pytest.raises(DataError, match=f"1 of 1 examples lack what loss={loss} needs"):
+    with pytest.raises(DataError, match=f"1 of 1 example lacks what loss={loss} needs"):
         lm.fine_tune(lm.tokenise(examples), TUNED, 0)
 
 

@@ -62,8 +62,8 @@ def test_a_name_of_neither_is_refused_with_the_names_of_both(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         split_lm_settings({"epochs": 1, name: 0.9})
     message = str(caught.value)
-    assert message.startswith(f"settings: '{name}' is not a setting of the fine-tuning (batch_examples, ")
-    assert "warmup_steps, weight_decay) or of the LM (base, batch_tokens, beta, checkpointing, cut, device, " in message
+    assert message.startswith(f"settings: '{name}' is not a setting here; expected one of ")
+    assert "base, batch_examples, batch_tokens, beta, betas, " in message
 
 
 def test_rates_rise_then_stay_or_fall_to_zero() -> None:

@@ -176,6 +176,7 @@ def tagged(run: Evaluation, **fields: object) -> Evaluation:
 
 ONE = tagged(evaluation(WORLDS, ["bad", "good"]), command="airrep one")
 OTHER = tagged(evaluation(WORLDS, ["middling"]), command="airrep other")
+MORE = dataclasses.replace(OTHER, rows=tuple(dataclasses.replace(row, name="more") for row in OTHER.rows))
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +213,9 @@ def test_values_without_matrices_are_joined_too():
 @pytest.mark.parametrize("other", [{"subject": "another"}, {"tags": {"role": "tasks", "subset_size": "50"}}])
 def test_other_subjects_and_other_tags_stay_apart(other):
     runs = [("one", ONE), ("other", tagged(OTHER, **other))]
-    assert join_evaluations(runs) == runs
+    with pytest.raises(ConfigError, match="join=true: no two runs have the same"):
+        join_evaluations(runs)
+    assert join_evaluations([*runs, ("more", MORE)])[1] == runs[1]
 
 
 def test_two_rows_of_one_name_are_an_error_that_names_both_runs():

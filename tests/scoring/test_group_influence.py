@@ -7,12 +7,14 @@ import pytest
 from reference.group_influence import effect_of_removal, fit_logistic, fit_ridge
 
 from airrep.errors import DataError
+from airrep.scoring.groups import Groups
 from airrep.scoring.orders import newton_step, removal_effect
 from airrep.scoring.pooling import Pooling
 
 N, D, PENALTY = 120, 5, 3.0
 GROUPS = [list(range(1)), list(range(10, 22)), list(range(30, 66))]
-SIZES = np.array([len(members) for members in GROUPS])
+NAMED = Groups.from_lists({f"g{j}": members for j, members in enumerate(GROUPS)})
+SIZES = NAMED.sizes
 ORDERS = tuple(Pooling("order", k) for k in range(1, 9))
 LIMIT = Pooling("order")
 PAPER = Pooling("order", 2, constants="paper")
@@ -36,7 +38,7 @@ class Fitted(NamedTuple):
     def told(self, pooling: Pooling) -> np.ndarray:
         """What influence says of the changes."""
         total = np.array([self.gradients[members].sum(axis=0) for members in GROUPS])
-        return removal_effect(total, self.product, SIZES, N, pooling) @ self.half
+        return removal_effect(total, self.product, NAMED, N, pooling) @ self.half
 
     def error(self, pooling: Pooling) -> np.ndarray:
         """Of each group's change, as a part of its length, both in the metric H."""
@@ -198,7 +200,7 @@ def test_outer_products_of_gradients_stand_for_hessians() -> None:
 
     for pooling in (*ORDERS, LIMIT):
         expected = [effect_of_removal(features, members, N, pooling.k) for members in GROUPS]
-        np.testing.assert_allclose(removal_effect(total, product, SIZES, N, pooling), expected, rtol=1e-9)
+        np.testing.assert_allclose(removal_effect(total, product, NAMED, N, pooling), expected, rtol=1e-9)
 
 
 def test_the_limit_needs_few_products() -> None:
@@ -209,19 +211,19 @@ def test_the_limit_needs_few_products() -> None:
         calls.append(len(vectors))
         return model.product(vectors)
 
-    newton_step(np.array([model.gradients[members].sum(axis=0) for members in GROUPS]), product, N)
+    newton_step(np.array([model.gradients[members].sum(axis=0) for members in GROUPS]), product, N, NAMED.names)
     assert len(calls) <= D + 2
 
 
 def test_a_limit_that_is_no_minimum_is_refused() -> None:
-    total = np.ones((1, 2))
-    with pytest.raises(DataError, match="order-inf .*: one of the groups .* no minimum"):
-        newton_step(total, lambda vectors: vectors * np.array([1.0, 11.0]), 10)
-    with pytest.raises(DataError, match="order-inf .*: one of the groups .* no minimum"):
-        newton_step(total, lambda vectors: vectors * 10.0, 10)
+    total = np.ones((2, 2))
+    with pytest.raises(DataError, match="order-inf .*'bad' .* no minimum"):
+        newton_step(total, lambda vectors: vectors * np.array([[1.0, 2.0], [1.0, 11.0]]), 10, ("good", "bad"))
+    with pytest.raises(DataError, match="order-inf .*'bad' .* no minimum"):
+        newton_step(total, lambda vectors: vectors * np.array([[1.0], [10.0]]), 10, ("good", "bad"))
 
 
 def test_too_many_steps_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airrep.scoring.orders.STEPS", 1)
-    with pytest.raises(DataError, match="order-inf .*: the solver did not converge in 1 steps"):
-        newton_step(np.ones((1, 2)), lambda vectors: vectors * np.array([1.0, 5.0]), 10)
+    with pytest.raises(DataError, match="order-inf .* did not converge .*'bad'"):
+        newton_step(np.ones((2, 2)), lambda vectors: vectors * np.array([[1.0, 1.0], [1.0, 5.0]]), 10, ("good", "bad"))

@@ -316,7 +316,7 @@ def test_losses_that_teach_nothing_are_named_errors(tmp_path: Path, settings: Tr
     ):
         with pytest.raises(TrainingError, match=message):
             train_encoder([changed(LEARN[0], losses)], [], tmp_path / "encoder", settings)
-    with pytest.raises(TrainingError, match=r"instance a .*: labels .* of one query differ by at most \d.* t_min=50"):
+    with pytest.raises(TrainingError, match=r"instance a .*: the labels .* differ by at most \d.* t_min=50"):
         train_encoder([LEARN[0]], [], tmp_path / "encoder", tiny_settings(tmp_path, t_min=50, t_max=50))
     assert not (tmp_path / "encoder").exists()
     single = Groups.from_lists({"0": [1, 2]})

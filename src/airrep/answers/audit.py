@@ -305,10 +305,8 @@ def audit(
         2
     """
     index = as_index(index, "audit")
-    asked, keep = list(as_examples(items, "items", index.asking)), index.mask(where)
+    asked, keep = list(as_examples(items, "items", index.asking)), index.kept(where)
     chosen = AuditSettings.given(settings, "audit")
-    if not keep.any():
-        raise index.unmatched(where)
     looking = _Looking(index, asked, keep, chosen, progress)
     stored = StoredMeaning.of(index)
     nearest = [None] * len(asked) if stored is None else stored.nearest(asked, keep)

@@ -208,9 +208,7 @@ def clean(
     """
     index, encoder = as_index(index, "clean"), str(encoder)
     kinds = checked_kinds(kinds, KINDS)
-    keep = index.mask(where)
-    if not keep.any():
-        raise index.unmatched(where)
+    keep = index.kept(where)
     chosen = CleanSettings.given(settings, "clean")
     if queries is None and better is not None:
         raise ConfigError(

@@ -115,11 +115,11 @@ class MixResult(Answer):
         return yaml.safe_dump(arguments, sort_keys=False, allow_unicode=True, width=10**6)
 
     def _rounded(self) -> dict[str, float]:
-        """Round the weights so that they still add up to 1: the greatest takes the remainder."""
-        weights = {source.name: round(source.weight, DECIMALS) for source in self.sources}
-        first = self.sources[0].name
-        weights[first] = round(1 - sum(weights[name] for name in weights if name != first), DECIMALS)
-        return weights
+        """Round the weights down, then raise those that lost most until they add up to 1."""
+        exact = np.array([source.weight for source in self.sources]) * 10**DECIMALS
+        whole = np.floor(exact + ALIKE)
+        whole[np.argsort(whole - exact, kind="stable")[: round(10**DECIMALS - whole.sum())]] += 1
+        return {source.name: one / 10**DECIMALS for source, one in zip(self.sources, whole.tolist(), strict=True)}
 
 
 def mix(
@@ -162,9 +162,7 @@ def mix(
     index = as_index(index)
     if not (isinstance(top, float | int | np.floating) and 0 < top <= 1):
         raise ConfigError(f"mix: top is {top}; it must be above 0 and at most 1.")
-    keep = index.mask(where)
-    if where is not None and not keep.any():
-        raise index.unmatched(where)
+    keep = index.kept(where)
     names, codes = _coded(index, keep, by)
     without = int((codes[keep] < 0).sum())
     question = index.question(queries, better)
@@ -175,7 +173,7 @@ def mix(
     count = min(max(1, round(top * int(sizes.sum()))), int((codes >= 0).sum()))
     if not count:
         raise DataError(
-            "mix: every example teaches the answers in the queries more than the better answers. Give other queries."
+            "mix: no example teaches the better answers (--better) more than the queries' answers. Give other queries."
         )
     shares = _shares(asked, codes, len(names), count)
     weights = _weights(names, sizes, shares, seed, every=count == sizes.sum())
@@ -262,10 +260,13 @@ def write_axolotl(
     such files. Return the numbers of examples by source.
 
     ArtifactError: the folder exists, or cannot be written. ConfigError: the index is not the one that was mixed, or has
-    changed since; or the examples include answers to avoid.
+    changed since; its texts were left out; or the examples include answers to avoid.
     """
     if index.fingerprint != result.provenance.index:
-        raise ConfigError(f"{index.path}: is not the index that was mixed, or has changed since. Run mix again.")
+        raise ConfigError(
+            f"{index.path}: is not the index that `airrep mix` read, or has changed. Repeat `airrep mix`."
+        )
+    as_index(index, "the export for axolotl")
     _check_targets(index, result.where)
     drawn = drawn_rows(result, index, seed)
     counts = {name: len(rows) for name, rows in drawn.items()}

@@ -89,9 +89,7 @@ def top_of_set(
         [1, 2, 3]
     """
     index = as_index(index)
-    keep = index.mask(where)
-    if where is not None and not keep.any():
-        raise index.unmatched(where)
+    keep = index.kept(where)
     k = at_most("top of a set: k", k, int(keep.sum()))
     question = index.question(queries, better)
     asked = question.ranked(index.ask(question, progress))

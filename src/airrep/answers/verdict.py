@@ -69,9 +69,7 @@ def top(
         [1, 2]
     """
     index = as_index(index)
-    question, keep = index.question(given_or_typed(queries, prompt, response), better), index.mask(where)
-    if where is not None and not keep.any():
-        raise index.unmatched(where)
+    question, keep = index.question(given_or_typed(queries, prompt, response), better), index.kept(where)
     k = at_most("top: k", k, int(keep.sum()))
     if tokens:
         check_tokens(index.attributor)
@@ -84,18 +82,13 @@ def top(
     told = list[Hits]()
     for start in range(0, len(found), TOGETHER):
         places = slice(start, start + TOGETHER)
-        part, own = _part(question, asked, places)
+        better, chosen = question.better, np.arange(len(question.queries))[places]
+        part = Question(question.queries[places], None if better is None else better[places])
+        own = asked.chosen(chosen if better is None else np.concatenate([chosen, chosen + len(question.queries)]))
         judged, spread = verdicts(index, part, own, keep)
         beside = beside_spread(found[places], spread or spread_of(part.ranked(own), keep))
         told += [replace(hits, verdict=one) for hits, one in zip(beside, judged, strict=True)]
     return replace(found, queries=tuple(told))
-
-
-def _part(question: Question, asked: Asked, places: slice) -> tuple[Question, Asked]:
-    better, count = question.better, len(question.queries)
-    chosen = np.arange(count)[places]
-    part = Question(question.queries[places], None if better is None else better[places])
-    return part, asked.chosen(chosen if better is None else np.concatenate([chosen, chosen + count]))
 
 
 def verdicts(

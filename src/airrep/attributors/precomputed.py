@@ -209,7 +209,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         if file.dimension != dimension:
             raise DataError(
                 f"{file.path}: has {file.dimension:,} features in each row, but the training features have "
-                f"{dimension:,}. Make both with the same method."
+                f"{dimension:,}. Make the features of queries and training examples with the same method."
             )
         self._query_features = file.take(file.rows_of(data, self._settings.query_data))
         self._queries = _KnownExamples(_keys(data), np.arange(len(data)))

@@ -19,7 +19,7 @@ from airrep.attributors.settings import (
     whole_model,
 )
 from airrep.encoder.folders import BUNDLED
-from airrep.errors import ConfigError, near
+from airrep.errors import ConfigError, UnknownSettingError, near
 from airrep.lm.folders.forms import ADAPTER_CONFIG
 from airrep.lm.settings import LmReading
 from airrep.runtime.artifacts import fetched
@@ -104,8 +104,8 @@ class Channel(Settings):
     def _no_sum(cls, method: str) -> str:
         if method == "channels":
             raise ValueError(
-                "a recipe (list of methods) cannot contain 'channels', which adds up several methods itself. List "
-                "those methods one by one"
+                "a recipe (list of methods) cannot contain the method 'channels', which is itself a sum of methods. "
+                "List the methods of this sum one by one"
             )
         return method
 
@@ -214,16 +214,12 @@ class ChannelsSettings(LmReading):
             )
         if unknown := next((name for name in others if name not in cls.model_fields), None):
             of_channels = (one for channel in channels for one in (channel.known.model_fields if channel.known else ()))
-            known = sorted({*cls.model_fields, *of_channels})
-            raise ConfigError(
-                f"recipe (list of methods): no method has the setting '{unknown}'; expected one of {', '.join(known)}. "
-                f"{near(unknown, known, 'Correct the name.')}"
-            )
+            raise UnknownSettingError("recipe (list of methods)", unknown, {*cls.model_fields, *of_channels})
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
-                "warmed works only with lm and a recipe that uses the LM after `airrep warmup`. Set recipe to lm-warm, "
-                "and lm to the LM before `airrep warmup`"
+                "warmed works only with lm and a recipe that reads the fine-tuned LM. Set recipe to lm-warm, and lm to "
+                "the original LM, which `airrep warmup` fine-tuned"
             )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
         if unread is not None and not read:
@@ -281,8 +277,8 @@ def _check_sum(channels: Sequence[Channel]) -> None:
         )
     if all(channel.relative or channel.candidates is not None for channel in channels if channel.weight > 0):
         raise ValueError(
-            "candidates: a method with 'candidates' or 'relative' needs the scores of another method that has neither "
-            "setting. Remove 'candidates' and 'relative' from one method of the recipe"
+            "candidates: every method has 'candidates' or 'relative', which both need the scores of another method. "
+            "Remove 'candidates' and 'relative' from at least one method of the recipe"
         )
 
 
@@ -440,10 +436,7 @@ def _channel(value: object, where: str) -> Channel:
     names = one.known.model_fields
     odd = next((name for name in one.settings if name not in names), None)
     if odd is not None:
-        raise ConfigError(
-            f"{where}: {one.method} has no setting '{odd}'; expected one of {', '.join(sorted(names))}. "
-            f"{near(odd, names, 'Correct the name.')}"
-        )
+        raise UnknownSettingError(f"{where}: {one.method}", odd, names)
     if one.pool is not None:
         Pooling.parse(one.pool, where=f"{where}: pool {one.pool}")
     return one

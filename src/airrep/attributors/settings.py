@@ -179,13 +179,13 @@ class NgramSettings(LmReading):
     def _fitting(self) -> Self:
         if self.kinds > MOST_ORDERS:
             raise ValueError(
-                f"skip: with skip above 0, orders can list at most {MOST_ORDERS - 1} n-gram lengths. Shorten orders, "
-                "or set skip=0"
+                f"skip: with skip above 0, the setting orders can list at most {MOST_ORDERS - 1} n-gram lengths. "
+                "Remove a length from orders, or set skip=0"
             )
         if self.copied and (self.tokenizer != "words" or self.view != "response"):
             raise ValueError(
                 "copied: works only with tokenizer=words and view=response, because it marks the words that a "
-                "response copies from its prompt. Set both"
+                "response copies from its prompt. Set tokenizer=words and view=response"
             )
         if self.lm is not None and self.view != "response":
             raise ValueError(
@@ -193,8 +193,8 @@ class NgramSettings(LmReading):
             )
         if self.rendered and self.view != "response":
             raise ValueError(
-                "rendered: works only with view=response, because it counts the tokens of a response as the chat "
-                "template writes them. Set view=response"
+                "rendered=true counts the tokens of a response as the chat template writes them, so rendered=true "
+                "needs view=response. Set view=response"
             )
         return self
 

@@ -56,8 +56,8 @@ def report_command(
     curve: Annotated[
         list[str] | None,
         Setting(
-            "For evaluations: plot the measured values against the numbers in this tag (a note key=value that `airrep "
-            "evaluate --tag` kept)."
+            "For evaluations: key of a tag (`airrep evaluate --tag key=NUMBER`). The report plots the measured values "
+            "against this number."
         ),
     ] = None,
     join: Annotated[

@@ -145,14 +145,14 @@ def parse_tags(texts: Sequence[str] | None) -> dict[str, str]:
 DataOption = Annotated[list[str] | None, f"{options.SAMPLED_HELP} {options.DATA_HELP}"]
 LabelsOption = Annotated[
     list[str] | None,
-    f"Measured losses to compare the scores with; may be repeated. {options.CHOICE_HELP} Or a folder of the Hub "
-    "dataset sunweiwei/airrep-test.",
+    f"Measured losses to compare the scores with; may be repeated. {options.CHOICE_HELP} Also accepts a folder of the "
+    "Hub dataset sunweiwei/airrep-test.",
 ]
 SettingsOption = Annotated[
     Mapping[str, Any],
     SetFlag(
-        "Change a setting of the index NAME, as in NAME:recipe=my-recipe.yaml; or change a setting of the fine-tuning "
-        "or of the LM, as in learning_rate=1e-4."
+        "Setting of the fine-tuning or of the LM, as in learning_rate=1e-4. For a setting of one index, write the name "
+        "from NAME=INDEX before it, as in NAME:recipe=my-recipe.yaml."
     ),
 ]
 _OF_SELECTION = ("random", "full", "none", "max_new_tokens", "seed")
@@ -227,8 +227,8 @@ class ByQueries:
     ] = None
     rows: Annotated[
         str | None,
-        "Field of each query that says which training examples taught its answer: by their ids, or, if the training "
-        "examples have this field too, by a value that they share with the query.",
+        "Field of each query that says which training examples taught the answer: by their ids, or by a value that "
+        "they have in their field of this name.",
     ] = None
     selecting: Annotated[
         str | None,
@@ -270,17 +270,17 @@ def evaluate_command(
     partial: Annotated[bool, PARTIAL_HELP] = False,
     settings: SettingsOption,
 ) -> None:
-    """Measure how well indexes predict losses after fine-tunes, or how often a query's top example has its label.
+    """Measure how well indexes predict losses after fine-tunes, or how well they find examples with a query's label.
 
     With --labels, the value is the LDS: the rank correlation of predicted with measured losses, over the subsets that
     `airrep label` fine-tuned on. The index must contain all examples that the labels were made from.
 
-    With --labels from `airrep sample --removals`, the value is the rank correlation between an index's scores and the
+    With --labels from `airrep sample --removals`, airrep prints the rank correlation between an index's scores and the
     measured effects of leaving examples out. With two or more seeds, airrep also prints the noise ceiling: the rank
     correlation that perfect scores would reach. --why explains a low rank correlation (docs/diagnosis.md).
 
-    With --queries, the value is how often the top training example has the same label as the query (or the same value
-    of the field --by). Copies of the query itself do not count. All indexes must hold the same data.
+    With --queries, airrep prints how often the top training example has the query's label. --by compares the values of
+    another field. Copies of the query itself do not count. All indexes must hold the same data.
 
     With --queries, --lm and --count, airrep selects examples for each task, fine-tunes the LM on them, and scores the
     LM's answers (unigram F1). --training reads the settings of the fine-tuning from your trainer's folder or config
@@ -289,9 +289,9 @@ def evaluate_command(
     With --queries, --lm and --remove, airrep fine-tunes the LM without the top examples of each query. The value is how
     much the query's loss rises, compared with leaving out random examples.
 
-    With --queries and --rows, airrep tests whether the index ranks first the examples that taught a fact. The values
-    are mean reciprocal rank and recall. With --lm and --count, airrep also trains the LM for one step on each top
-    example, and measures how much the answer's probability rises.
+    With --queries and --rows, airrep tests whether the index ranks first the examples that taught a fact (mean
+    reciprocal rank and recall). With --lm and --count, airrep also measures how much the answer's probability rises
+    after one training step on each top example.
     """
     gone = instead_of(COMMANDS, f"evaluate {(indexes or [''])[0]}")
     if gone is not None and not Path((indexes or [""])[0]).exists():
@@ -433,13 +433,14 @@ def _by_labels(
     from airrep.labels.gather import gather, mixture
 
     if not (indexes or asked.why):
-        raise ConfigError("evaluate: no index is given. Add INDEX or NAME=INDEX; only --labels with --why needs none.")
+        raise ConfigError(
+            "evaluate: no index is given. Add INDEX or NAME=INDEX, or check only labels: --labels LABELS --why."
+        )
     if not asked.labels:
         index = parse_named(indexes[0])[1] if indexes else "INDEX"
         raise ConfigError(
-            "evaluate: needs --labels or --queries. `airrep sample DATA --out SUBSETS` and `airrep label` make "
-            f"labels (measured losses); `airrep prove {index} QUERIES --lm MODEL --budget 30m` makes them and "
-            "evaluates in one step."
+            "evaluate: needs --queries, or --labels (losses that `airrep label` measured). To measure losses and "
+            f"evaluate in one step: `airrep prove {index} QUERIES --lm MODEL --budget 30m`."
         )
     opened, tune = open_named(indexes, settings), asked.tune or []
     corpora = [reading.read(path) for path in asked.data or ()]
@@ -448,7 +449,7 @@ def _by_labels(
         for part in (asked.labels, tune)
     )
     if told := mixture(asked.labels):
-        note(f"{told}. The value is a mean over both")
+        note(f"{told}. The value is a mean over all labels that were given")
     pool = options.typed_pool(asked.pool)
     if asked.why:
         if judging.tag or judging.track:

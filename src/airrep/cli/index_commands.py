@@ -53,8 +53,8 @@ class MakingOptions:
         chosen = self.method is not None or self.recipe is not None
         if self.encoder is not None and not chosen and (self.lm is not None or self.warmed is not None):
             raise ConfigError(
-                "index: --encoder without --recipe uses only the encoder, so --lm and --warmed have no effect. To "
-                "use the encoder and the LM, add --recipe lm (lm-warm with --warmed). Else leave --lm and --warmed out."
+                "index: --encoder without --recipe uses only the encoder. Remove --lm and --warmed, or use them too "
+                "with --recipe lm (for --warmed: --recipe lm-warm)."
             )
         flags = {name: value for name, value in vars(self).items() if name not in ("recipe", "method")}
         values = configuring.values(flags)
@@ -80,7 +80,7 @@ class ShardOptions:
     ] = None
     state: Annotated[
         Path | None,
-        Setting("With --part: directory of a finished part. The new part reuses its statistics of the corpus."),
+        Setting("With --part: finished part, whose statistics of all data (such as word frequencies) are reused."),
     ] = None
 
 
@@ -136,9 +136,9 @@ def _tell_reading(what: "Mapping[str, Any]", count: int) -> None:
         reading = {one.method for one in channels if "lm" in one.settings}
     if reading == {"ngram"}:
         note(
-            f"the LM reads each of {count:,} responses (a forward pass), to give a low weight to tokens that it "
-            "expects. --dry-run shows how long that takes. If all tokens should have the same weight, give --set "
-            "tokenizer=MODEL instead of --lm."
+            f"the LM reads {many(count, 'response')} to give a low weight to tokens that the LM expects. --dry-run "
+            "shows how long this takes. To give all tokens the same weight, replace --lm MODEL by --set "
+            "tokenizer=MODEL."
         )
 
 
@@ -205,7 +205,7 @@ def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", o
     for channel, count in unseen.items():
         note(
             f"{out}: channel (method) '{channel}' has nothing to read in {many(count, 'example')}, so its score is 0 "
-            "there"
+            "for them. Check their texts"
         )
 
 
@@ -219,8 +219,8 @@ def _tell_scripts(settings: "Settings", corpus: "Corpus", out: Path) -> None:
     count = sum(unspaced(str(text)) for batch in responses for text in batch.column(0).to_pylist())
     if count:
         note(
-            f"{out}: {count:,} responses have no spaces between words, so whole clauses count as one word. --set "
-            "signs=true counts single characters instead"
+            f"{out}: {many(count, 'response has', 'responses have')} no spaces between words, so whole clauses count "
+            "as one word. --set signs=true counts single characters instead"
         )
 
 
@@ -240,8 +240,8 @@ def _tell_long_prompts(method: "Attributor", corpus: "Corpus", out: Path) -> Non
     count = sum(len(str(text).split(None, words)) > words for batch in prompts for text in batch.column(0).to_pylist())
     if count:
         note(
-            f"{out}: {many(count, 'prompt is', 'prompts are')} too long for the encoder. It reads only the first "
-            f"{words} words, so it may miss the question"
+            f"{out}: {many(count, 'prompt is', 'prompts are')} too long for the encoder, which reads only the first "
+            f"{words} words. Shorten prompts whose question comes later"
         )
 
 
@@ -249,7 +249,7 @@ def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
     if built.empty > before:
         note(
             f"{out}: for {many(built.empty - before, 'example')}, all features that the method computes are 0, or too "
-            "small for float16, so scores are 0 or inexact"
+            "small for float16, so scores are 0 or inexact. If many examples are affected, use another method"
         )
 
 
@@ -307,8 +307,8 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     if recorded:
         note(
             f"{index.path}: your data are read with the options that the index was built with: "
-            f"{options.flags_of(recorded)}. An option that you type replaces the index's. If you "
-            "name one field, such as --prompt-field, none of the index's fields are used"
+            f"{options.flags_of(recorded)}. To replace one of these options, type it. After one field option, such as "
+            "--prompt-field, type all field options that your data need"
         )
     return reading.with_recorded(recorded)
 
@@ -363,7 +363,7 @@ def export_command(
         "that the cited records are still in it.",
     ] = None,
     vectors: Annotated[bool, Setting("Also write a column with the dense features of each example.")] = True,
-    exact: Annotated[bool, Setting("For csv: write cells that start like a formula without a ' before them.")] = False,
+    exact: Annotated[bool, Setting("For csv: do not write ' before cells that start like a formula.")] = False,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Write the examples of an index, or the records that they were read from, to a file for other tools.

@@ -76,8 +76,9 @@ def _drawn(plan: "SubsetPlan", count: int) -> str:
 
     first = plan.instance(0)
     size = span_text(first.subsets.sizes.tolist())
-    told = f"{many(len(plan), 'instance')}, each of {many(len(first.train), 'example')} and {len(first.queries):,} "
-    return f"{told}queries; {many(count, 'subset')} of {size}, so {many(count, 'fine-tune')} with one seed"
+    told = f"{many(len(plan), 'instance')}, each of {many(len(first.train), 'example')} and "
+    told += many(len(first.queries), "query", "queries")
+    return f"{told}; {many(count, 'subset')} of {size}, so {many(count, 'fine-tune')} with one seed"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, get
 import typer
 
 from airrep.cli.flags import SetFlag, Setting, SettingsFlags
-from airrep.errors import ConfigError, DataError, many
+from airrep.errors import ConfigError, DataError, UnknownSettingError, many
 
 if TYPE_CHECKING:
     from airrep.corpus.corpus import Corpus, Example
@@ -252,7 +252,7 @@ def tell_workers(workers: int) -> None:
     from airrep.runtime.metering import cores
 
     if workers > (have := cores()):
-        note(f"--workers {workers}: this machine has {have} cores; more than {have} workers are no faster on the CPU")
+        note(f"--workers {workers}: this machine has {have} cores. On the CPU, use --workers {have}, which is as fast")
 
 
 _OBVIOUS = ("prompt and response",)
@@ -540,7 +540,7 @@ def tell_records(index: "IndexRows", prompts: Iterable[str | None], out: Path, f
         "an example holds one answer of its preference pair": any(
             form.startswith(PAIRED) and "as one" not in form for form in reading.forms
         ),
-        f"{count:,} prompts join several messages into one text": count > 0,
+        f"{many(count, 'prompt joins', 'prompts join')} several messages into one text": count > 0,
         "an example holds one turn of its conversation": reading.options.get("turns") == "all",
     }
     told = [fact for fact, holds in facts.items() if holds]
@@ -593,7 +593,11 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def wrapper(**values: Any) -> None:
         values |= _taken(values.pop("settings", None) or (), rare, others=others)
-        command(**{one.name: _collect(one.name, hints[one.name], values) for one in parameters})
+        try:
+            command(**{one.name: _collect(one.name, hints[one.name], values) for one in parameters})
+        except UnknownSettingError as error:
+            own = rare if error.name in values["settings"] else ()
+            raise UnknownSettingError(error.where, error.name, {*error.known, *own}) from None
 
     vars(wrapper)["__signature__"] = inspect.Signature(options)
     wrapper.__annotations__ = {option.name: option.annotation for option in options}

@@ -58,7 +58,7 @@ class NamedRows:
         if len(given) != 1:
             raise ConfigError(
                 f"prove: {len(given) or 'no'} options name the rows to test. Give exactly one of --rows ID, --where "
-                "FILTER and --from FILE, or --budget TIME to test the whole index."
+                "FILTER and --from FILE. To test the whole index, give --budget TIME instead."
             )
         return self.file or self.where or self._ids(index, self.rows or [])
 

@@ -36,9 +36,7 @@ def top_command(
     why: Annotated[
         bool, "Show what each channel (method) added to a score, and which words the query and the example share."
     ] = False,
-    tokens: Annotated[
-        bool, "Show which words of an example taught which words of the answer, and what --why shows."
-    ] = False,
+    tokens: Annotated[bool, "Show which words of an example taught which words of the answer. Includes --why."] = False,
     span: Annotated[
         str | None,
         typer.Option(
@@ -149,11 +147,11 @@ class PickOptions:
     diversity: Annotated[
         float, Setting("Penalty for examples that resemble earlier picks: a number from 0 to below 1.")
     ] = 0.0
-    by: Annotated[str | None, "Field whose values --most limits, such as source."] = None
+    by: Annotated[str | None, "Field by which --most limits examples, such as source."] = None
     most: Annotated[
         list[str] | None,
-        "Pick at most this many examples with the same value of the field --by (such as 500), or with one value (such "
-        "as forum=500). May be repeated.",
+        "Most examples to pick for each value of the field --by, such as 500; or for one value, such as forum=500. "
+        "May be repeated.",
     ] = None
     tokens: Annotated[int | None, "Token budget. Picking stops before it would be exceeded."] = None
     tokenizer: Annotated[
@@ -180,8 +178,8 @@ class PickOptions:
         others = (self.diversity, self.by, self.most, self.tokens is not None, contrast)
         if self.resample and (self.count is None or any(others)):
             raise ConfigError(
-                "--set resample=true needs --count and cannot be used with diversity, --by, --most, --tokens or "
-                "--better. Add --count, or leave the others out."
+                "--set resample=true needs --count, and refuses diversity, --by, --most, --tokens and --better. Add "
+                "--count, and remove the refused options."
             )
         _quotas(self.most)
 
@@ -242,8 +240,8 @@ def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
             raise ConfigError(f"--most {text}: must be a number, or VALUE=NUMBER for one value of the field --by.")
         if not equals and len(most or ()) > 1:
             raise ConfigError(
-                f"--most {text}: sets the limit of all values of --by, so no other --most can be given. Remove the "
-                "other --most, or give VALUE=NUMBER for each value."
+                f"--most {text}: limits every value of the field --by, so --most cannot be repeated. Remove the other "
+                "--most, or write each --most as VALUE=NUMBER."
             )
         if not equals:
             return int(number)

@@ -34,8 +34,8 @@ class LabelOptions:
     data: options.LabelDataOption = None
     held_out: Annotated[
         list[str] | None,
-        "Labels (measured losses) made from examples that LABELS does not contain. airrep keeps the encoder of the "
-        "training step whose scores fit these labels best.",
+        "Labels (measured losses) made from examples that LABELS does not contain. airrep keeps the version "
+        "of the encoder whose scores fit these labels best.",
     ] = None
     test: Annotated[
         list[str] | None,
@@ -74,9 +74,8 @@ def train_command(
     learning: TrainingOptions,
     method: Annotated[
         Literal["encoder", "datamodels"],
-        "'datamodels' trains one linear regression for each query instead of an encoder. A regression predicts the "
-        "query's loss from the examples in a subset. It works only for the queries and examples of LABELS, which must "
-        "hold a single train/query split, such as DIR#0.",
+        "'datamodels' trains one linear regression for each query instead of an encoder. The regressions work only for "
+        "the queries and examples of LABELS, which must be a single train/query split, such as DIR#0.",
     ] = "encoder",
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
@@ -166,7 +165,7 @@ def _report(out: Path, result: "TrainingResult") -> None:
     else:
         note(
             f"{out}: training did not improve how the encoder ranks the held-out subsets, so the folder holds the "
-            "encoder as it was before training"
+            "encoder from before training. Train with more labels (measured losses)"
         )
 
 
@@ -201,8 +200,8 @@ class GivenLabels:
 
 
 JUDGED_HELP = (
-    "Queries on which airrep tests the result. Default: random rows of DATA. With --labels, name each file of queries "
-    f"that `airrep sample` drew from (repeat the option). {options.DATA_HELP}"
+    "Queries on which airrep tests the result. Default: random rows of DATA. With --labels, repeat --queries for "
+    f"each file of queries that `airrep sample` read. {options.DATA_HELP}"
 )
 
 

@@ -143,6 +143,11 @@ class Example:
         return own | given | plain | ({"metadata": nested} if nested else {})
 
 
+def left_out(id_: str) -> str:
+    """Return the response of an example whose texts were left out of an index."""
+    return f"(text left out: {id_})"
+
+
 class Corpus(Sequence[Example]):
     """Ordered, immutable examples with unique ids.
 

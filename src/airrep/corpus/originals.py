@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Example, left_out
 from airrep.corpus.inputs import CorpusLike, as_records
 from airrep.corpus.records import Fields, Schema, content_hash, without_missing
 from airrep.corpus.schemas.values import describe, name
@@ -106,8 +106,8 @@ class _Wanted:
         texts = self._left[key]
         if texts is not None and texts != content_hash(fields.prompt, fields.response):
             raise DataError(
-                f'the prompt or response of example "{key}" differs from that in {self.name}. Give the data that the '
-                "examples were read from, with the reading options of the index."
+                f'the prompt or response of example "{key}" differs from its text in {self.name}. Give the data that '
+                "the index was built from, with the same options for reading, such as --prompt-field."
             )
         del self._left[key]
         return True
@@ -173,4 +173,6 @@ def hits_in(value: Any) -> Iterator[tuple[str, str | None]]:
 
 def _texts(record: Mapping[str, Any]) -> str | None:
     prompt, response = record.get("prompt"), record.get("response")
-    return content_hash(prompt, response) if isinstance(prompt, str) and isinstance(response, str) else None
+    if not isinstance(prompt, str) or not isinstance(response, str) or response == left_out(str(record.get("id"))):
+        return None
+    return content_hash(prompt, response)

@@ -58,7 +58,8 @@ def check_spans(response: str, spans: object) -> Spans:
         for place in (start, stop):
             if _parts_a_character(response, place):
                 sign = response[max(0, place - 1) : place + 1]
-                raise DataError(f"{shown} cuts the character '{sign}' in two at {place}. Move that end of the span.")
+                end = "start" if place == start else "end"
+                raise DataError(f"{shown} has its {end} inside the character '{sign}', at {place}. Move the {end}.")
         before = stop
     return found
 

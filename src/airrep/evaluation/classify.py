@@ -137,7 +137,7 @@ class Classification:
         # Too many votes are refused only if the user named them; the default is capped.
         asked = max((1, *settings.votes)) if "votes" in settings.model_fields_set else 1
         if self._reach < asked:
-            where = "" if settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "
+            where = "" if settings.where is None else f"--where keeps {many(len(self._pools[0].order), 'example')}: "
             raise ConfigError(
                 f"classify: {where}--set vote={asked} needs {many(asked, 'example')} for each query, but one query has "
                 f"only {self._reach:,}. Examples with the query's own text do not count. Lower --set vote=, or use "

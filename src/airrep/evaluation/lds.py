@@ -309,13 +309,13 @@ class LeftOutStudy(LdsStudy):
         kept = next((one.name for one in self.instances if not leaves_little_out(one)), None)
         if kept is not None:
             raise DataError(
-                f"instance {kept} (train/query split): every fine-tune must leave out some training examples, but at "
-                "most a tenth, as the fine-tunes of other instances do. Evaluate this instance in a separate run."
+                f"instance {kept} (train/query split): the fine-tunes of the other instances leave out a few training "
+                "examples (at most a tenth), but some of its own do not. Evaluate this instance in a separate run."
             )
         if self.tune:
             raise ConfigError(
-                "evaluate: --tune looks for a temperature, but with these labels (measured losses) scores are summed "
-                "without a temperature. Remove --tune; to use a temperature, set it yourself: --pool attention:0.2."
+                "evaluate: --tune cannot choose a temperature for labels (measured losses) of fine-tunes that leave "
+                "out few examples. Remove --tune, or set a temperature: --pool attention:0.2."
             )
         super()._check()
 

@@ -117,7 +117,7 @@ def prove(
 
 
 NEAR = 20
-"""Number of other examples, nearest in length, from which one is drawn for each named row."""
+"""Fewest other examples, nearest in length, from which one is drawn for each named row."""
 ENOUGH = 5
 """Least other examples of a source, for each of its named rows, for draws within the source."""
 ANY = ""
@@ -144,6 +144,20 @@ class Matching:
                 self._rows[source] = rows
         self._lengths, self._count = {source: lengths[rows] for source, rows in self._rows.items()}, len(others)
         self._wanted = [(_length(one), source if (source := one.source or ANY) in self._rows else ANY) for one in named]
+        self._own = {source: np.sort([n for n, of in self._wanted if of == source]) for source in self._rows}
+        self._near = {wanted: self._enough(*wanted) for wanted in set(self._wanted)}
+
+    def _enough(self, length: int, source: str) -> int:
+        """Count the nearest rows to draw from: at least :data:`LEFT_OVER` for each named row as near as they are."""
+        lengths, own, near = self._lengths[source], self._own[source], NEAR
+        place = int(np.searchsorted(lengths, length))
+        while near < len(lengths):
+            far = np.sort(np.abs(lengths[max(0, place - near) : place + near] - length))[near - 1]
+            rivals = np.searchsorted(own, length + far, side="right") - np.searchsorted(own, length - far)
+            if LEFT_OVER * rivals <= near:
+                return near
+            near = LEFT_OVER * int(rivals)
+        return max(NEAR, len(lengths))
 
     @property
     def enough(self) -> bool:
@@ -163,21 +177,21 @@ class Matching:
         """Draw rows of the others, ascending, as many as there are named examples."""
         free, drawn = np.ones(self._count, bool), []
         for length, source in self._wanted:
-            near = self._nearest(source, length, free)
-            drawn.append(int(generator.choice(near if len(near) else self._nearest(ANY, length, free))))
+            near = self._nearest(source, length, self._near[length, source], free)
+            drawn.append(int(generator.choice(near if len(near) else self._nearest(ANY, length, NEAR, free))))
             free[drawn[-1]] = False
         return np.sort(np.array(drawn, np.int64))
 
-    def _nearest(self, source: str, length: int, free: Bool[np.ndarray, " n"]) -> Rows:
-        """Return the free rows of a source around a length: half of :data:`NEAR` shorter, or fewer if there are few."""
-        rows, place, reach = self._rows[source], int(np.searchsorted(self._lengths[source], length)), NEAR
+    def _nearest(self, source: str, length: int, near: int, free: Bool[np.ndarray, " n"]) -> Rows:
+        """Return the *near* free rows of a source around a length: half of them shorter, or fewer if there are few."""
+        rows, place, reach = self._rows[source], int(np.searchsorted(self._lengths[source], length)), near
         while True:  # look no further than needed: most rows around are free
             shorter, longer = (part[free[part]] for part in (rows[max(0, place - reach) : place], rows[place:][:reach]))
-            if min(len(shorter), len(longer)) >= NEAR or reach >= len(rows):
+            if min(len(shorter), len(longer)) >= near or reach >= len(rows):
                 break
             reach *= 4
-        first = len(shorter) - min(len(shorter), max(NEAR // 2, NEAR - len(longer)))
-        return np.concatenate([shorter[first:], longer])[:NEAR]
+        first = len(shorter) - min(len(shorter), max(near // 2, near - len(longer)))
+        return np.concatenate([shorter[first:], longer])[:near]
 
 
 def _length(example: Example) -> int:
@@ -356,9 +370,9 @@ class _Case:
                 f"{len(trial.others):,} remaining rows have a text that differs from the named rows. Name fewer rows."
             )
         self.tell(
-            f"running {3 * self.settings.seeds:,} fine-tunes in sets of three. The three read the same "
-            f"{trial.sized:,} random rows; one adds the named rows ({count:,}), one adds as many other random rows, "
-            f"one adds both. Results are kept in {out}"
+            f"running {3 * self.settings.seeds:,} fine-tunes in sets of three. All read the same {trial.sized:,} "
+            f"random rows, and in addition: the {count:,} rows to test, as many other random rows, or both. Results "
+            f"are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}

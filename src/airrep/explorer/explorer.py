@@ -237,7 +237,7 @@ class Explorer:
         """Return the query of a reference, with a better answer if there is one (ConfigError: it is not valid)."""
         texts = ref.prompt if ref.response is None else ref.response
         if [ref.number, ref.key, texts].count(None) < 2:
-            raise ConfigError("query: is given twice. Give its number, its key, or its prompt and response.")
+            raise ConfigError("query: is given twice. Give only its number, only its key, or only its texts.")
         if ref.number is not None:
             if self.file is None or ref.number >= len(self.file.queries):
                 raise ConfigError(f"query number {ref.number}: is not in the file of queries. Choose another.")

@@ -98,7 +98,7 @@ def _question(explorer: Explorer, index: ServedIndex, asked: MapRequest) -> Aske
     """Return the encoded query, or all queries of the file for the colour "influence"."""
     if asked.color == SCORE:
         if asked.query is None:
-            raise ConfigError("map: color=score needs a query. Ask a question first.")
+            raise ConfigError("map: color=score needs a query. Enter a query first.")
         question = explorer.question(asked.query)
         return question.ranked(index.ask(question))
     if explorer.file is None:

@@ -100,7 +100,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, rules: Rules, body: int = BODY) -> None:
         """Wrap an application; a request may have at most *body* bytes."""
-        self._app, self._rules, self._body = app, rules, body
+        self._app, self._rules, self._body, self._open = app, rules, body, 0
         self._too_large = f"request: is larger than {body:,} bytes. Shorten the query."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,6 +117,13 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
+        self._open += 1
+        try:
+            await self._answer(scope, receive, send_more)
+        finally:
+            self._open -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused, body = self._refusal(Request(scope)), None
         if refused is None:
             try:
@@ -125,12 +132,15 @@ class Guard:
                 refused = 408, "request: did not arrive in time. Try again."
         if body is None:
             status, told = refused or (413, self._too_large)
-            await JSONResponse({"error": told}, status)(scope, receive, send_more)
+            headers = {"retry-after": "2"} if status == 503 else None
+            await JSONResponse({"error": told}, status, headers)(scope, receive, send)
         else:
-            await self._app(scope, _replay(body, receive), send_more)
+            await self._app(scope, _replay(body, receive), send)
 
     def _refusal(self, request: Request) -> tuple[int, str] | None:
         headers = request.headers
+        if self._open > CONNECTIONS:  # counted here: uvicorn counts idle connections too, and says no time to wait
+            return 503, f"busy: {CONNECTIONS} requests are open already. Try again in a moment."
         length = headers.get("content-length", "0")
         if not self._rules.allows_host(headers.get("host", "")):
             return 403, "Host: is not a name of this machine. Open the address that the server printed."
@@ -241,7 +251,6 @@ def run(app: ASGIApp, open_socket: socket.socket, *, lifespan: Literal["on", "of
         server_header=False,
         lifespan=lifespan,
         ws="none",
-        limit_concurrency=CONNECTIONS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=1,
     )

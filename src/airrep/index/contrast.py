@@ -172,8 +172,8 @@ def _spanned_alike(answer: Example, better: Example) -> Example:
     text, stop = better.response, len(better.response) - len(after)
     if not (text.startswith(before) and text.endswith(after) and text[len(before) : max(stop, 0)].strip()):
         raise ConfigError(
-            f"answer '{answer.id}': its better answer may differ only inside the marked part (span), and this part may "
-            "not be empty. Change only the marked words, or mark a part of the better answer too."
+            f"answer '{answer.id}': its better answer may differ only inside the marked part (span), and must have "
+            "some text there. Change only the marked words, or mark a part of the better answer too."
         )
     return replace(better, span=((len(before), stop),))
 
@@ -189,8 +189,8 @@ def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
         shown = better if len(better) <= FIELD_PARTS else better[:FIELD_PARTS] + "…"
         fields = {name for example in asked for name in example.metadata}
         raise ConfigError(
-            f"better: '{shown}' is not a field of the queries, so it was read as a better answer, but the queries have "
-            f"different prompts. {near(better, fields, 'Give the name of a field, or a file of better answers.')}"
+            f"better: '{shown}' is not a field of the queries, and one text cannot be the better answer to several "
+            f"prompts. {near(better, fields, 'Give the name of a field, or a file of better answers.')}"
         )
     return [answered(example, better) for example in asked]
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,8 +20,8 @@ from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.conversations import RENDERING
 from airrep.corpus.schemas.forms import EARLIER
-from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.rows import PACKAGES, READING, IndexRows, RowsLike, stacked
+from airrep.errors import ArtifactError, ConfigError, DataError, caution
+from airrep.index.rows import PACKAGES, READING, RENDERED, TEXTS, IndexRows, RowsLike, stacked
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts import describe_files, json_digest, locked
 from airrep.runtime.metering import OnProgress, teller
@@ -75,6 +76,10 @@ class EditableIndex(IndexRows):
             more = usable(now.attributor, more, "append", skip_invalid)  # some methods read examples only when asked
             if _has_all(now, more):
                 return _tidied(now)
+            own = now.manifest["settings"].get("channels", [now.manifest])
+            for name in sorted({"trak", "dsdm"} & {one["method"] for one in own}):
+                told = f"{now.path}: appended examples may rank too high: {name} learnt its Fisher matrix without them"
+                caution(logging.getLogger(__name__), f"{told}. Build the index again from all data")
             corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
             names, reading = _appended(now, more, progress), _with_more(now.reading, more.reading)
             return _sealed(now, corpora, names, now.manifest["deleted"], now.manifest, reading)
@@ -299,7 +304,8 @@ def _sealed(
     from airrep.index.encoding import reading_entry, seal_index
 
     old = {name: index.manifest[name] for name in LINEAGE}
-    optional = {name: index.manifest[name] for name in ("caution", PACKAGES, READING) if name in index.manifest}
+    kept = ("caution", PACKAGES, READING, TEXTS, RENDERED)
+    optional = {name: index.manifest[name] for name in kept if name in index.manifest}
     optional |= {READING: entry} if reading is not None and (entry := reading_entry(reading)) else {}
     lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **optional}
     seal_index(index.path, lineage, names, deleted, before)

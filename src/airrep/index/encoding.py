@@ -14,12 +14,11 @@ import pyarrow as pa
 from airrep.arrays import Encoded
 from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, bad_method, count_rows
 from airrep.attributors.methods import make_attributor, method_named
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.corpus import Corpus, left_out
 from airrep.corpus.records import Reading
 from airrep.corpus.schemas.forms import PLAIN
 from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, ConfigError, TrainingError
-from airrep.index.results.result import left_out
 from airrep.index.rows import KIND, RENDERED, TEXTS, IndexRows
 from airrep.index.shards import (
     EXAMPLES,

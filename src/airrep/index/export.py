@@ -17,7 +17,7 @@ from airrep._version import __version__
 from airrep.arrays import Mask
 from airrep.corpus.fields import TEXT_FIELDS
 from airrep.errors import ArtifactError, ConfigError, near, need
-from airrep.index.rows import IndexRows
+from airrep.index.rows import TEXTS, IndexRows
 from airrep.index.shards import KeptChannel, Shard
 from airrep.runtime.artifacts import real_path
 from airrep.runtime.metering import OnProgress, teller
@@ -32,6 +32,7 @@ MOST_FIELDS = 500
 """Most metadata fields that get a column each; if there are more, one column holds all as JSON."""
 ROW, TEXT, VECTOR, METADATA, CHAT = "row", "text", "vector", "metadata", "chat"
 """Names of columns that are not fields of an example."""
+_TEXT = ("prompt", "response")
 _EXACT = 2**53
 """Largest whole number up to which a column of floats holds all whole numbers exactly."""
 _LARGEST = 2**63 - 1
@@ -42,7 +43,7 @@ _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 class ExportedColumns:
     """Rows to export from an index, as batches of one schema.
 
-    Columns are ``row``, the text fields of examples, ``chat`` (JSON) if some examples have one, ``text`` (prompt and
+    Columns are ``row``, the fields of examples, ``chat`` (JSON) if some examples have one, ``text`` (prompt and
     response) if requested, one column for each metadata field, and ``vector``, the dense features in float32, if
     requested and stored.
     """
@@ -64,6 +65,11 @@ class ExportedColumns:
     def width(self) -> int:
         """Number of dense features of a row; 0 if there are none, or they are not requested."""
         return sum(one.dimension for one in self._dense) if self.vectors else 0
+
+    @cached_property
+    def _fields(self) -> list[str]:
+        """Fields of examples, without prompt and response if they were left out of the index."""
+        return [name for name in TEXT_FIELDS if self.index.manifest.get(TEXTS, True) or name not in _TEXT]
 
     @property
     def _dense(self) -> list[KeptChannel]:
@@ -92,7 +98,7 @@ class ExportedColumns:
     def schema(self) -> pa.Schema:
         """Names and types of all columns."""
         columns: list[tuple[str, pa.DataType]] = [(ROW, pa.int64())]
-        columns += [(name, pa.large_string()) for name in TEXT_FIELDS]
+        columns += [(name, pa.large_string()) for name in self._fields]
         columns += [(CHAT, pa.large_string())] if self.chats else []
         columns += [(TEXT, pa.large_string())] if self.text else []
         columns += list(self.metadata.values())
@@ -115,12 +121,11 @@ class ExportedColumns:
     def _batch(self, shard: Shard, rows: np.ndarray) -> pa.RecordBatch:
         table = shard.examples.table.take(pa.array(rows))
         columns: list[Any] = [pa.array(rows + shard.start, pa.int64())]
-        columns += [_whole(table[name]) for name in TEXT_FIELDS]
+        columns += [_whole(table[name]) for name in self._fields]
         columns += [_whole(table[CHAT])] if self.chats else []
         if self.text:  # prompt and response
             between = pa.scalar("\n\n", pa.large_string())
-            parts = (_whole(table["prompt"]), _whole(table["response"]), between)
-            columns.append(_compute.binary_join_element_wise(*parts))
+            columns.append(_compute.binary_join_element_wise(*(_whole(table[name]) for name in _TEXT), between))
         columns += self._metadata_of(table)
         if self.width:
             features = [shard.block(one.name).dense()[rows] for one in self._dense]
@@ -250,9 +255,11 @@ def export_index(
     _check_format(to, exact, path)
     check_target(path, folder=to == "lance", replace=replace)
     asked = vectors and to != "csv"
-    columns = ExportedColumns(index, index.mask(where), to == "embedding-atlas", asked, dots=to != "lance")
-    if not columns.rows:
-        raise index.unmatched(where)
+    if to == "embedding-atlas" and not index.manifest.get(TEXTS, True):
+        raise ConfigError(
+            f"{index.path}: has no texts to show in embedding-atlas. Export it with --to parquet instead."
+        )
+    columns = ExportedColumns(index, index.kept(where), to == "embedding-atlas", asked, dots=to != "lance")
     with new_place(path if url_of(path) else real_path(path), replace=True) as made:
         batches, guarded = _counted(columns, progress), 0
         if to == "csv":

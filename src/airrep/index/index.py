@@ -277,9 +277,7 @@ class Index(EditableIndex):
         if is_one(queries):
             how: dict[str, Any] = {"better": better, "least": least, "where": where, "why": why, "tokens": tokens}
             return self.top([queries], k, **how, progress=progress)[0]
-        question, keep = self.question(queries, better), self.mask(where)
-        if where is not None and not keep.any():
-            raise self.unmatched(where)
+        question, keep = self.question(queries, better), self.kept(where)
         k = at_most("top: k", k, int(keep.sum()))
         if tokens:
             check_tokens(self.attributor)
@@ -613,5 +611,5 @@ def as_index(index: IndexLike, reads: str | None = None) -> Index:
     if not isinstance(index, Index):
         raise ConfigError(f"index has type {type(index).__name__}; it must be an Index or the path of one.")
     if reads is not None and not index.manifest.get(TEXTS, True):
-        raise ConfigError(f"{index.path}: its texts were left out, but {reads} reads them. Use one with texts.")
+        raise ConfigError(f"{index.path}: its texts were left out, but {reads} reads them. Use an index with texts.")
     return index

@@ -333,6 +333,13 @@ class IndexRows:
             mask &= one.mask((shard.examples.table for shard in self.shards), self.fields)
         return mask
 
+    def kept(self, where: str | None) -> Mask:
+        """Return :meth:`mask` of a filter (ConfigError: no example matches)."""
+        mask = self.mask(where)
+        if not mask.any():
+            raise self.unmatched(where)
+        return mask
+
     def rows_of(self, ids: Iterable[str]) -> Rows:
         """Return row numbers of examples by id, in the order of *ids*.
 
@@ -395,10 +402,7 @@ class IndexRows:
             ConfigError: a row does not exist, a number may be meant as an id, or *rows* is something else.
         """
         if isinstance(rows, str):
-            found = self.where(rows)
-            if not len(found):
-                raise self.unmatched(rows)
-            return found
+            return np.flatnonzero(self.kept(rows))
         if not isinstance(rows, Iterable):
             raise ConfigError(f"rows is {rows!r}; it must be a list of row numbers, a list of ids or a filter.")
         members = rows if isinstance(rows, np.ndarray) else list(rows)

@@ -13,7 +13,7 @@ from airrep.arrays import DenseFeatures, Mask, Rows, SparseFeatures, unit_rows, 
 from airrep.attributors.base import OnProgress
 from airrep.attributors.text.lexical import DsirAttributor
 from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Example, left_out
 from airrep.corpus.inputs import as_examples
 from airrep.errors import ArtifactError, ConfigError, many
 from airrep.index.contrast import Better
@@ -203,7 +203,7 @@ def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[str] | None)
     width = sum(one.dimension for one in dense)
     if len(rows) * width > NUMBERS:
         raise ConfigError(
-            f"select: {len(rows):,} candidates of {width:,} features each are too many for diversity. "
+            f"select: {len(rows):,} candidates of {width:,} features each are too many for the setting diversity. "
             "Ask for fewer examples with --count, or choose among fewer with --where."
         )
     parts: list[Any] = list(index.features(rows, [one.name for one in dense or some]).values())
@@ -222,9 +222,14 @@ class Picked:
     """Row number in the index."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the example as a record, with the reason under ``selected_by``; it reads as a training example."""
-        reasons = {name: getattr(self, name) for name in self.reasons}
-        return {**self.example.to_dict(), REASON: {name: told for name, told in reasons.items() if told is not None}}
+        """Return the example as a record, with the reason under ``selected_by``; it reads as a training example.
+
+        If the texts were left out of the index, the record has no prompt and no response.
+        """
+        reasons, record = {name: getattr(self, name) for name in self.reasons}, self.example.to_dict()
+        if self.example.response == left_out(self.example.id):
+            del record["prompt"], record["response"]
+        return {**record, REASON: {name: told for name, told in reasons.items() if told is not None}}
 
 
 @dataclass(frozen=True)
@@ -435,9 +440,7 @@ class _Picking:
 
 def _kept(index: Index, where: str | None, drop_duplicates: bool) -> Mask:
     """Return the rows to choose from; with *drop_duplicates*, only the first of equal texts."""
-    keep = index.mask(where)
-    if where is not None and not keep.any():
-        raise index.unmatched(where)
+    keep = index.kept(where)
     if not drop_duplicates:
         return keep
     return first_of_each(np.concatenate([shard.examples.content_hashes for shard in index.shards]), keep)
@@ -519,8 +522,8 @@ def resample(
     attributor = index.attributor
     if not isinstance(attributor, DsirAttributor):
         raise ConfigError(
-            f"{index.path}: method '{index.method}' has no importance weights to sample by. Build an index with method "
-            "dsir, or select by rank, without resample."
+            f"{index.path}: method '{index.method}' has no importance weights to sample by. Use an index built with "
+            "method dsir, or `airrep select` without --set resample=true."
         )
     target = attributor.encode_target(as_examples(queries, options=index.asking))
     weights = score_all(ask(target, index.blocks(index.method)))[0]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from airrep.attributors.base import Attributor, OnProgress
 from airrep.attributors.recipes import RecipeLike
 from airrep.corpus.inputs import CorpusLike
-from airrep.errors import AirRepError, ArtifactError, ConfigError
+from airrep.errors import AirRepError, ArtifactError, ConfigError, many
 from airrep.index.building import BuildPlan, checked, has_shards, index_stage, planned, recalled, save_state
 from airrep.index.encoding import seal_index, write_shards
 from airrep.index.rows import READING, IndexRows
@@ -89,8 +89,8 @@ def build_part(
     shards = -(-len(train) // shard_rows)
     if shards < mine.of:
         raise ConfigError(
-            f"--part {mine}: {len(train):,} examples make only {shards} shards of {shard_rows:,}, and each part needs "
-            "at least one. Use fewer parts, or lower --set shard_rows=."
+            f"--part {mine}: {many(len(train), 'example makes', 'examples make')} only {many(shards, 'shard')} of "
+            f"{shard_rows:,}, and each part needs at least one. Use fewer parts, or lower --set shard_rows=."
         )
 
     def stage_of(request: Mapping[str, Any]) -> Stage:

@@ -118,7 +118,7 @@ def label_lineage(
     parts = {"labels": choices, "held_out_labels": held_out, "test_labels": test}
     opened = {name: [_state_of(Path(choice.partition("#")[0])) for choice in part] for name, part in parts.items()}
     if told := "" if mixed else mixture([*choices, *held_out, *test]):
-        raise ArtifactError(f"{told}. Give labels of one LM and equal settings, or accept all: --set mixed=true")
+        raise ArtifactError(f"{told}. Use labels of one LM with equal settings, or accept all labels: --set mixed=true")
     names = sorted({state["lm"]["name"] for _, state in opened["labels"]})
     lm = {"lm": ", ".join(names)} if names else {}
     return lm | {name: [_origin(state) for _, state in part] for name, part in opened.items()}
@@ -139,18 +139,20 @@ def _origin(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mixture(choices: Sequence[str]) -> str:
-    """Describe which labels have another LM, template or fine-tune than the first; return "" if they are all alike."""
+    """Describe how labels with another LM, template or fine-tune differ from the first; return "" if all are alike."""
     kinds = []
     for path, state in (_state_of(Path(choice.partition("#")[0])) for choice in choices):
         lm, tuning = state["lm"], {f"fine_tune.{name}": value for name, value in state["fine_tune"].items()}
-        reading = {name: lm.get(name, "unknown") for name in ("template", "max_tokens")}  # the fingerprint covers both
-        kinds.append((path, {**reading, "LM": lm["fingerprint"][:12], "precision": state["precision"], **tuning}))
+        own = {"LM": lm["name"], **{name: lm.get(name, "unknown") for name in ("template", "max_tokens")}}
+        made = {"LM fingerprint": lm["fingerprint"][:12], "precision": state["precision"], **tuning}
+        kinds.append((path, {**made, **own}))
     first, wanted = kinds[0]
     for path, found in kinds[1:]:
-        name = next((name for name in wanted if found.get(name) != wanted[name]), None)
-        if name is not None:
-            made = f"{path}: has labels (measured losses) made with {name} {found.get(name)}"
-            return f"{made}, but {first} was made with {name} {wanted[name]}"
+        differ = [name for name in wanted if found.get(name) != wanted[name]]
+        if differ not in ([], ["LM"]):  # an LM that was moved has only another name
+            told = [name for name in differ if differ[0] == "LM fingerprint" and name in own] or differ[:1]
+            one, other = (", ".join(f"{name} {kind.get(name)}" for name in told) for kind in (found, wanted))
+            return f"{path}: has labels (measured losses) made with {one}, but {first} was made with {other}"
     return ""
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from airrep.corpus.corpus import Corpus, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
-from airrep.errors import ArtifactError, ConfigError, DataError, many
+from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.labels.ledger import KIND, Ledger, Quarantined, QueryLosses, keys_name, losses_of, read_state
 from airrep.labels.plan import LITTLE, LabelTask, Place, SubsetPlan, list_places, open_plan
 from airrep.runtime.artifacts import (
@@ -299,7 +299,7 @@ class Labels:
             given = ", ".join(corpus.fingerprint[:12] for corpus in corpora)
             lacks = f"was made from other {name} data (fingerprint {wanted[:12]}; given: {given})"
             told = lacks if given else f"needs its {name} data (fingerprint {wanted[:12]}), and no data are given"
-            raise ArtifactError(f"{self.path}: {told}. Give the file of these data with --data.")
+            raise ArtifactError(f"{self.path}: {told}. Give the file of the {name} data: --data FILE.")
         return found
 
     def _instance(self, number: int, train: Corpus, queries: Corpus) -> LabelledInstance:
@@ -323,8 +323,8 @@ class Labels:
         """Return the manifest; ArtifactError for unfinished labels."""
         if self.manifest is None:
             raise ArtifactError(
-                f"{self.path}: is unfinished: {len(self.missing)} of {many(len(self.tasks), 'loss', 'losses')} are "
-                f"missing and {len(self.quarantined)} failed for good. To measure the missing losses, repeat the "
+                f"{self.path}: is unfinished: {len(self.missing):,} of {len(self.tasks):,} fine-tunes and evaluations "
+                f"are missing and {len(self.quarantined):,} failed for good. To run the missing ones, repeat the "
                 "command that wrote this folder. To go on without them, add --partial."
             )
         return self.manifest

@@ -323,7 +323,7 @@ def _keep_plan(plan: SubsetPlan, target: Path) -> None:
             if not path.name.startswith("."):
                 shutil.copyfile(path, copy / path.name)
         if not _holds_plan(copy, plan):
-            raise ArtifactError(f"{plan.path}: was altered since it was opened. Restore it, or sample again.")
+            raise ArtifactError(f"{plan.path}: was altered since it was opened. Restore it, or run `airrep sample`.")
 
 
 def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:

@@ -161,8 +161,8 @@ class _Losses:
         number = self._rows.get(query) if isinstance(query, str) else query
         if type(number) is not int or not 0 <= number < count:
             raise DataError(
-                f"{where}: there is no query {shown_json(query)}. Give the id of one of the {count} queries, or a "
-                f"number from 0 to {count - 1}."
+                f"{where}: there is no query {shown_json(query)}. Give the id of one of "
+                f"{many(count, 'query', 'queries')}, or a number from 0 to {count - 1}."
             )
         if not isinstance(loss, int | float) or isinstance(loss, bool) or not abs(loss) <= MOST:
             raise DataError(f"{where}: loss is {shown_json(loss)}, but must be a finite number. Correct it.")
@@ -175,7 +175,7 @@ class _Losses:
         lacking = np.flatnonzero(np.isnan(self._values))
         if len(lacking):
             raise DataError(
-                f"{path}: {len(lacking):,} of {many(len(self._values), 'loss', 'losses')} of {self._name} are missing; "
+                f"{path}: lacks {len(lacking):,} of {many(len(self._values), 'loss', 'losses')} of {self._name}; "
                 f"the first is that of query {lacking[0]}. Add the missing losses."
             )
         return self._values
@@ -195,9 +195,8 @@ def _place(row: Mapping[str, Any], where: str, plan: SubsetPlan, seeds: int) -> 
     if not 0 <= number < len(plan) or (member or 0) >= plan.subset_count:
         last = f"{len(plan) - 1}-{plan.subset_count - 1}"
         raise DataError(
-            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, the numbers of an instance "
-            f"(train/query split) and of its subset: 0-0 to {last}. For losses before any fine-tune, write "
-            f"INSTANCE-{BEFORE}."
+            f"{where}: there is no subset {shown_json(name)}. Write INSTANCE-SUBSET, from 0-0 to {last}. INSTANCE is "
+            f"the number of a train/query split. For losses before any fine-tune, write INSTANCE-{BEFORE}."
         )
     return Place(number, member, 0 if member is None else seed)
 

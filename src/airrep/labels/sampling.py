@@ -111,9 +111,9 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
         if i and len(subsets) * i != len(rows["members"]):
             raise DataError(
                 f"instance {i} (train/query split): has {len(subsets) - 1:,} different {settings.removals_by}s, but "
-                f"earlier instances have {len(rows['members']) // i - 1:,}. These numbers must be equal. Set "
-                f"stratify={settings.removals_by} (the same share of each {settings.removals_by} in every instance), "
-                "or raise train_count."
+                f"earlier instances have {len(rows['members']) // i - 1:,}. All instances must have equally many. Set "
+                f"stratify={settings.removals_by}, so that all instances have each {settings.removals_by}, or raise "
+                "train_count."
             )
         rows["members"] += subsets
     return rows
@@ -123,8 +123,8 @@ def _check(settings: SamplingSettings) -> None:
     counted, parted = settings.removals is not None, settings.removals_by is not None
     if settings.kind == "removals" and not (counted or parted):
         raise ConfigError(
-            "kind=removals (fine-tunes that each leave out a few examples): the setting removals (their number) or "
-            "removals_by (source or label) is missing. Set one of the two."
+            "kind=removals (fine-tunes that each leave out a few examples) needs removals or removals_by. Set "
+            "removals=NUMBER, removals_by=source or removals_by=label."
         )
     if settings.kind != "removals" and (counted or parted):
         name = "removals" if counted else "removals_by"
@@ -233,7 +233,7 @@ def _whole_parts(parts: np.ndarray, where: str, by: str | None) -> Iterator[Rows
 def _check_enough(where: str, wanted: int, n: int, most: int, what: str, setting: str) -> None:
     if wanted > most:
         raise DataError(
-            f"{where}: {wanted:,} examples cannot be {what} {n:,} training examples; at most {most:,} can. "
+            f"{where}: {many(wanted, 'example')} cannot be {what} {many(n, 'training example')}; at most {most:,} can. "
             f"Lower {setting}, or raise train_count."
         )
 

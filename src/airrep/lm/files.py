@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from airrep.errors import ConfigError, caution, first_line, need
+from airrep.errors import ConfigError, caution, first_line, many, need
 from airrep.lm.folders.forms import CONFIG, LmFiles
 from airrep.runtime.artifacts import MANIFEST, check_sizes, read_manifest
 from airrep.runtime.hub import without_bars
@@ -194,8 +194,8 @@ def with_attention(name: str, read: Callable[[str | None], tuple[Any, Mapping[st
     # transformers would draw these weights at random, and only warn.
     if absent := sorted({*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])}):
         raise ConfigError(
-            f"lm {name}: {len(absent)} weights of {type(model).__name__} are missing or have another shape; the first "
-            f"is {absent[0]}. Give a folder with a complete causal LM."
+            f"lm {name}: {type(model).__name__} needs {many(len(absent), 'weight')} that the folder lacks or has in "
+            f"another shape; the first is {absent[0]}. Give a folder with a complete causal LM."
         )
     return model
 

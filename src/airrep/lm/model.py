@@ -255,8 +255,8 @@ class TargetLM:
         told = documents.pairs if preference.loss in PAIRED else np.isfinite(preference.factors)
         if not told.all():
             raise DataError(
-                f"fine-tune: {int((~told).sum()):,} of {len(told):,} examples lack what loss={preference.loss} needs "
-                "(a rejected response, a label or a weight). Leave these examples out."
+                f"fine-tune: {int((~told).sum()):,} of {many(len(told), 'example lacks', 'examples lack')} what loss="
+                f"{preference.loss} needs (a rejected response, a label or a weight). Leave these examples out."
             )
         return list(goals_of(documents, settings, seed, preference, self.likelihoods_before))
 

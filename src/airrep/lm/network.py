@@ -434,8 +434,8 @@ def fine_tune(
     orders = list(order_of(len(documents), settings, seed))
     if not any(settings.rate_at(step, len(orders)) for step in range(len(orders))):
         raise ConfigError(
-            f"fine-tune: warmup_steps={settings.warmup_steps} keeps the learning rate at 0 in all {len(orders)} steps. "
-            "Lower warmup_steps, or train for more steps."
+            f"fine-tune: warmup_steps={settings.warmup_steps} keeps the learning rate at 0 for the whole "
+            f"fine-tune of {many(len(orders), 'step')}. Lower warmup_steps, or train for more steps."
         )
     losses: list[float] = []
     for step, (rows, goal) in enumerate(zip(orders, goals or repeat(None, len(orders)), strict=True)):

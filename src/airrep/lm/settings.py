@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
-from airrep.errors import ConfigError, many, near
+from airrep.errors import UnknownSettingError, many
 from airrep.lm.folders.forms import LmFiles, find_lm, meant, settled_name
 from airrep.runtime.remote.hub import pinned
 from airrep.runtime.settings import Settings
@@ -121,11 +121,7 @@ def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     reading, tuning = (set(kind.model_fields) - {"lm"} for kind in (LmSettings, FineTuneSettings))
     unknown = next((name for name in values if name not in reading | tuning), None)
     if unknown is not None:
-        meant = near(unknown, sorted(reading | tuning), "Correct the name.")
-        raise ConfigError(
-            f"settings: '{unknown}' is not a setting of the fine-tuning ({', '.join(sorted(tuning))}) or of the LM "
-            f"({', '.join(sorted(reading))}). {meant}"
-        )
+        raise UnknownSettingError("settings", unknown, reading | tuning)
     first, second = ({name: value for name, value in values.items() if name in kind} for kind in (reading, tuning))
     return first, second
 

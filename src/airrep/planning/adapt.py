@@ -205,7 +205,7 @@ class Adaptation:
             return corpus
         row, reason = min(refused.items())
         if len(refused) == len(corpus):
-            raise ConfigError(f"{what}: the LM cannot read any of the {len(corpus):,} {what}. A reason: {reason}")
+            raise ConfigError(f"{what}: the LM can read none of {len(corpus):,}. A reason: {reason}")
         one = "example is" if what == "examples" else "query is"
         self.tell(f"{many(len(refused), one, f'{what} are')} left out; the first, '{corpus[row].id}': {reason}")
         return corpus.without(refused)

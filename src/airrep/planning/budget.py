@@ -14,7 +14,7 @@ from pydantic import Field
 
 from airrep.attributors.gradient.store import stored_in
 from airrep.corpus.corpus import Corpus
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, many
 from airrep.index.rows import IndexRows
 from airrep.labels.labels import LabelledInstance
 from airrep.labels.plan import SubsetPlan
@@ -315,7 +315,8 @@ def check_enough(examples: int) -> None:
     """Raise ConfigError if there are too few examples for any budget."""
     if examples < LEAST_EXAMPLES:
         raise ConfigError(
-            f"data: {examples:,} examples are too few to learn how to weigh methods. Give at least {LEAST_EXAMPLES:,}."
+            f"data: {many(examples, 'example is', 'examples are')} too few to learn how to weigh methods. Give "
+            f"at least {LEAST_EXAMPLES:,}."
         )
 
 
@@ -464,7 +465,7 @@ def _sample(corpus: Corpus, seed: int, lm: "TargetLM | None" = None) -> Corpus:
         if len(refused) < len(some):
             return some.without(refused)
     reason = next(iter(refused.values()), "")
-    raise ConfigError(f"data: the LM cannot read any of {len(corpus):,} examples. A reason: {reason}")
+    raise ConfigError(f"data: the LM cannot read any of {many(len(corpus), 'example')}. A reason: {reason}")
 
 
 def _seconds(work: Callable[[], object]) -> float:

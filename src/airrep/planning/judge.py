@@ -371,7 +371,7 @@ class _Judging:
         asked = Asked.of(self.question, refused, MOST_WEIGHING_QUERIES, self.seed) if len(refused) < count else None
         if asked is None or not asked.answers:
             reason = next(iter(refused.values()), "")
-            raise ConfigError(f"judge: the LM cannot read any of the {count:,} queries. A reason: {reason}")
+            raise ConfigError(f"judge: the LM cannot read any of {many(count, 'query', 'queries')}. A reason: {reason}")
         if len(asked.answers) < count:
             self.tell(
                 f"airrep uses {len(asked.answers):,} of {count:,} queries: each text once, and at most "

@@ -83,7 +83,7 @@ def _of_set(result: SetResult) -> Iterator[Table]:
         _line(hit.example, [_signed(hit.score), f"{hit.helped:.0%}"], f"{hit.rank:,}{among}") for hit in result.hits
     ]
     order = order_in_words(result.least, (hit.score for hit in result.hits))
-    title = f"{order.capitalize()} for all {result.queries:,} queries together"
+    title = f"{order.capitalize()} for all {many(result.queries, 'query', 'queries')} together"
     caption = (
         f"{many(result.even, 'more query gives', 'more queries give')} all examples the same score."
         if result.even

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from airrep.errors import many
 from airrep.evaluation.comparison import ComparedPair, Comparison
 from airrep.evaluation.diagnosis import Diagnosis
 from airrep.evaluation.result import Evaluation, Measure, Row, caution_on
@@ -253,8 +254,9 @@ def _counts(sources: Sequence[ReportSource]) -> str:
     by_row = "" if len(set(dropped)) == 1 else ", depending on the row"
     scant = caution_on(min(one.distinct_queries for one in made))
     gone = sum(one.facts.get("losses_missing", 0) for one in made)
-    holes = f"; {gone:,} single losses missing" if gone else ""
-    return f"{', '.join(words)}; {span_text(dropped)} queries left out{by_row}{holes}{f'; {scant}' if scant else ''}."
+    holes = f"; {many(gone, 'single loss', 'single losses')} missing" if gone else ""
+    left = f"{span_text(dropped)} {'query' if {*dropped} == {1} else 'queries'} left out"
+    return f"{', '.join(words)}; {left}{by_row}{holes}{f'; {scant}' if scant else ''}."
 
 
 def commands(panels: Sequence[ReportSource]) -> tuple[str, ...]:

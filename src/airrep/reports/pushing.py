@@ -73,7 +73,7 @@ def push(
     if licence is None or not _LICENCE.fullmatch(licence):
         given = "no licence is given" if licence is None else f"{licence!r} is not the name of a licence"
         raise ConfigError(
-            f"push {url}: {given}. Name the licence under which others may use it: --licence apache-2.0, cc-by-4.0, "
+            f"push {url}: {given}. Name the licence of the folder that you publish: --licence apache-2.0, cc-by-4.0, "
             "other, …"
         )
     here = fetched(folder)

@@ -24,6 +24,7 @@ from airrep.reports.answers import answers_page
 from airrep.reports.citing import origin_tables
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy
 from airrep.reports.result_tables import Run, Scale, all_hits, changes_table, groups_table, is_contrast, shares_tables
+from airrep.reports.sources import check_once
 from airrep.reports.tables import short, visible
 from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import write_output
@@ -68,8 +69,8 @@ def write_report(
         The path of the (first) page.
 
     Raises:
-        ConfigError: there are no results, they come from different indexes, an id has two different queries, or answers
-            and results are mixed.
+        ConfigError: there are no results, a folder is given twice, indexes differ, an id has two different queries, or
+            answers and results are mixed.
         DataError: a mapping is not the JSON form of a result.
         ArtifactError: a directory has no result; or a file exists and *replace* is false, is a directory, or cannot be
             written.
@@ -82,13 +83,14 @@ def write_report(
     path = Path(out)
     check_page_free(path, replace)
     several = [results] if isinstance(results, Result | Answer | Mapping | str | Path) else results
+    check_once(several)
     given = [read_result(one) if isinstance(one, str | Path) else one for one in several]
     answers = [one for one in given if isinstance(one, Answer)]
     if answers:
         if len(answers) < len(given):
             raise ConfigError(
-                "report: results of top, group or what-if cannot share a page with results of other commands. Write "
-                "two reports."
+                "report: results of `airrep top`, `airrep group` or `airrep what-if` cannot share a page with results "
+                "of other commands. Write two reports."
             )
         write_output(path, page_bytes(answers_page(answers, title, notes)))
         return path
@@ -142,8 +144,8 @@ def read_runs(results: Sequence[Result | Mapping[str, Any]]) -> list[Run]:
     for index in (run.provenance.index for run in runs):
         if index != first:
             raise ConfigError(
-                f"report: the runs come from different indexes ({first[:12]} and {index[:12]}). Write a separate "
-                "report for each index, and for each --recipe that an index was used with."
+                f"report: the results come from different indexes, or from one index with different --recipe options "
+                f"({first[:12]} and {index[:12]}). Write a separate report for each."
             )
     kinds = list(_KINDS)
     return sorted(runs, key=lambda run: (kinds.index(run.kind), isinstance(run, TopResult) and run.least))

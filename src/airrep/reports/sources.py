@@ -1,7 +1,7 @@
 """Reads, names and joins the evaluations, comparisons and diagnoses of a report."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -31,11 +31,13 @@ def join_evaluations(runs: Named) -> list[tuple[str, Evaluation]]:
     """Join runs with equal measure, subject and tags into one evaluation each, named after its first run.
 
     Differences are then from the first row of all, tested as in `airrep compare`. Facts and noise ceiling are those
-    of the first run. ConfigError: two runs to join have a row with the same name.
+    of the first run. ConfigError: no runs can be joined, or two runs to join have a row with the same name.
     """
     found: dict[tuple[object, ...], list[tuple[str, Evaluation]]] = {}
     for name, run in runs:
         found.setdefault((run.measure, run.subject, *sorted(run.tags.items())), []).append((name, run))
+    if len(found) == len(runs) > 1:
+        raise ConfigError("--set join=true: no two runs have the same queries, measured losses and tags. Remove join.")
     return [(same[0][0], _join(same) if len(same) > 1 else same[0][1]) for same in found.values()]
 
 
@@ -170,7 +172,7 @@ def read_sources(runs: Sequence[Given] | Given, *, join: bool = False, curves: S
     runs = [runs] if isinstance(runs, Given) else runs
     if not runs:
         raise ConfigError("report: no evaluations were given. Give at least one that was made with --out.")
-    _check_once(runs)
+    check_once(runs)
     opened = [run if isinstance(run, Evaluation) else fetched(run) for run in runs]
     kinds = {path: str(read_manifest(path)["kind"]) for path in opened if not isinstance(path, Evaluation)}
     _check_kinds(kinds)
@@ -201,10 +203,11 @@ def _check_kinds(kinds: Mapping[Path, str]) -> None:
         )
 
 
-def _check_once(runs: Sequence[Given]) -> None:
+def check_once(runs: Iterable[object]) -> None:
+    """Raise ConfigError if a path is given twice."""
     seen: dict[Path, str | Path] = {}
     for run in runs:
-        if not isinstance(run, Evaluation):
+        if isinstance(run, str | Path):
             path = Path(run).resolve()
             if path in seen:
                 also = "" if str(seen[path]) == str(run) else f", also as {seen[path]}"

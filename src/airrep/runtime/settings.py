@@ -19,8 +19,9 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
-from airrep.errors import ConfigError, first_line, near
+from airrep.errors import ConfigError, UnknownSettingError, first_line, near
 
 LONGEST_SHOWN = 200
 """Most characters of a wrong value that an error shows."""
@@ -93,10 +94,14 @@ class Settings(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            told = error.errors()[0].get("ctx", {}).get("error")
+            problems = error.errors()
+            told = problems[0].get("ctx", {}).get("error")
             if isinstance(told, ConfigError):  # its message already says what to do
                 raise told from error
-            raise ConfigError(f"{where}: {_first_problem(error, sorted(cls.model_fields))}") from error
+            unknown = next((one["loc"] for one in problems if one["type"] == "extra_forbidden"), None)
+            if unknown is not None:  # a typo comes first
+                raise UnknownSettingError(where, ".".join(map(str, unknown)), cls.model_fields) from error
+            raise ConfigError(f"{where}: {_first_problem(problems[0])}") from error
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:  # raised by a check that looks for a file
                 raise
@@ -117,13 +122,8 @@ def _texts_below(kind: type) -> Iterator[tuple[str, str]]:
             yield ast.unparse(cast(ast.AnnAssign, node).target), cleandoc(str(after.value.value))
 
 
-def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
-    problems = error.errors()
-    problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # a typo comes first
+def _first_problem(problem: ErrorDetails) -> str:
     name = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        meant = near(name, known, "Correct the name.")
-        return f"'{name}' is not a setting here; expected one of {', '.join(known)}. {meant}"
     if problem["type"] == "missing":
         flag = "--lm MODEL" if name == "lm" else f"--set {name}=..."
         return f"'{name}' is not set and has no default. Pass {flag}."

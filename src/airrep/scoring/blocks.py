@@ -230,12 +230,12 @@ def check_blocks(blocks: Sequence[Block]) -> None:
     for block in blocks:
         if block.start != rows:
             raise DataError(
-                f"blocks: a block starts at row {block.start} instead of {rows}. Pass all, in order of rows."
+                f"blocks: a block starts at row {block.start} instead of {rows}. Pass all blocks, in order of rows."
             )
         if _kind(block) != first:
             raise DataError(
-                f"blocks: the features of rows 0 and {rows} differ in width, or only one of the two is sparse. Pass "
-                "blocks of features that all come from one index."
+                f"blocks: the features of rows 0 and {rows} differ in width, or only one row is sparse. Pass blocks of "
+                "features that all come from one index."
             )
         rows += block.features.shape[0]
 

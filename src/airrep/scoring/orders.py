@@ -50,7 +50,7 @@ def order_scores(
     scores = np.empty((queries.shape[0], len(groups)), dtype=np.float32)
     for first in range(0, len(groups), step):
         part = _GroupPart(blocks, groups.part(first, min(first + step, len(groups))), size, d, scale)
-        effect = removal_effect(part.total(), part.product, part.groups.sizes, examples, pooling)
+        effect = removal_effect(part.total(), part.product, part.groups, examples, pooling)
         scores[:, first : first + step] = queries.astype(np.float64) @ effect.T
     return scores
 
@@ -97,29 +97,29 @@ def _weighted(members: SparseRows, rows: Any, vectors: np.ndarray) -> SparseRows
     return members.with_data(products[members.indices, owner])
 
 
-def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, pooling: Pooling) -> np.ndarray:
+def removal_effect(total: np.ndarray, product: Product, groups: Groups, n: int, pooling: Pooling) -> np.ndarray:
     """Compute u ``(g, d)`` float64: ⟨φ(x), u⟩ is the increase of query x's loss if a group were removed.
 
     With exact constants, order 1 is b / (n−m), order 2 is ((n−2m) b + A b) / (n−m)², order-inf (nI − A)⁻¹ b. The paper
     prints n/(n−m) and m/(n−m)² as the coefficients of b and A b in order 2. *total* ``(g, d)`` is b of each group;
-    *product* multiplies by A, once for every order above 1; *sizes* ``(g,)`` is m, the number of a group's members,
-    which must be below n, the number of training examples with the group.
+    *product* multiplies by A, once for every order above 1; m is the number of a group's members, which must be below
+    n, the number of training examples with the group.
     """
-    total, rest = total.astype(np.float64), (n - sizes)[:, None].astype(np.float64)
+    total, m = total.astype(np.float64), groups.sizes[:, None]
+    rest = (n - m).astype(np.float64)
     if pooling.k is None:
-        return newton_step(total, product, n)
+        return newton_step(total, product, n, groups.names)
     if pooling.constants == "paper":
-        m = sizes[:, None]
         return total / rest if pooling.k == 1 else n / rest * total + m / rest**2 * product(total)
     term = total / rest
     effect = term.copy()
     for _ in range(pooling.k - 1):
-        term = (product(term) - sizes[:, None] * term) / rest
+        term = (product(term) - m * term) / rest
         effect += term
     return effect
 
 
-def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
+def newton_step(total: np.ndarray, product: Product, n: int, names: Sequence[str]) -> np.ndarray:
     """Solve (nI − A) u = b for each group, ``(g, d)`` float64; refuse nI − A that is not positive definite.
 
     Conjugate gradients stay in the span of a group's members, so no matrix is ever formed.
@@ -131,7 +131,7 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         if not (square > goal).any():
             return solution
         bent = n * direction - product(direction)
-        length = _quotient(square, _curvature(direction, bent, square > goal))
+        length = _quotient(square, _curvature(direction, bent, square > goal, names))
         solution += length * direction
         residual -= length * bent
         # A finished group no longer changes (0 / 0 is 0) while other groups take more steps. It stays in the product,
@@ -139,8 +139,8 @@ def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
         before, square = square, np.where(square > goal, _dots(residual, residual), 0)
         direction = residual + _quotient(square, before) * direction
     raise DataError(
-        f"pool order-inf (a way to score groups): the solver did not converge in {STEPS} steps. Use --pool order-2 or "
-        f"smaller groups, or {DAMPED}"
+        f"pool order-inf (a way to score groups): the solver did not converge in {STEPS} steps for the group "
+        f"'{names[int(np.argmax(square > goal))]}'. Use --pool order-2 or smaller groups, or {DAMPED}"
     )
 
 
@@ -154,11 +154,13 @@ def _quotient(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.asarray(quotient[:, None])
 
 
-def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray, names: Sequence[str]) -> np.ndarray:
     found = _dots(direction, bent)
-    if not (found[wanted] > 0).all():
+    bad = np.flatnonzero(wanted & ~(found > 0))
+    if len(bad):
         raise DataError(
-            "pool order-inf (a way to score a group): one of the groups cannot be scored. Without its examples, the "
-            f"training loss, as the index approximates it, has no minimum. Use --pool order-1, or {DAMPED}"
+            f"pool order-inf (a way to score a group): the group '{names[bad[0]]}' cannot be scored, because the "
+            "approximated training loss without this group's examples has no minimum. Use --pool order-1, or "
+            f"{DAMPED}"
         )
     return found

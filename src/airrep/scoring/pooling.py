@@ -136,7 +136,7 @@ def exponents(scores: Scores, kind: str) -> Scores:
 def undefined(pooling: Pooling, where: str) -> NotImplementedError:
     """Return the error for code that lacks a pool, so that no pool is silently taken for another."""
     return NotImplementedError(
-        f"{where}: pool '{pooling}' (a way to score a group) is not implemented. Add code for it there."
+        f"{where}: pool '{pooling}' (a way to score a group) is not implemented. Use another pool."
     )
 
 

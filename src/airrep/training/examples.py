@@ -99,8 +99,8 @@ def check_pairs(instances: Sequence[TaughtInstance], t_min: float) -> None:
     if not widest >= t_min:
         names = ", ".join(one.name for one in instances)
         raise TrainingError(
-            f"instance {names} (train/query split): labels (scaled losses) of one query differ by at most "
-            f"{widest:.2g}, less than t_min={t_min:g}, so there is no pair to rank. Lower t_min, or measure more "
+            f"instance {names} (train/query split): the labels (scaled losses) of each query differ by at most "
+            f"{widest:.2g}, but training needs differences of t_min={t_min:g} or more. Lower t_min, or measure more "
             "subsets."
         )
 

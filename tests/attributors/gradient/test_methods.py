@@ -418,3 +418,21 @@ def test_ngrams_count_the_tokens_of_a_checkpoint_or_of_the_base_of_adapters(tmp_
         method.fit(corpus)
         found.append(method.fingerprint)
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("name", ["trak", "dsdm"])
+def test_appended_examples_that_a_method_has_not_learnt_from_are_told(
+    name: str, lm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train = make_corpus(6)
+    settings = {"lm": lm, "rank": 3}
+    index = airrep.build_index(train, tmp_path / name, name, settings=settings)
+    index = index.append(make_corpus(2, "more"))
+    assert f"{name} learnt its Fisher matrix without them" in caplog.text
+    caplog.clear()
+    airrep.build_index(train, tmp_path / "tracin", "tracin", settings=settings).append(make_corpus(2, "more"))
+    assert "Fisher" not in caplog.text
+    channels = [{"method": name}, {"method": "tfidf"}]
+    summed = airrep.build_index(train, tmp_path / "sum", recipe=channels, settings=settings)
+    summed.append(make_corpus(2, "more"))
+    assert f"{name} learnt its Fisher matrix without them" in caplog.text

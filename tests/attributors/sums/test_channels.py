@@ -330,7 +330,7 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "missing.yaml",
             r"^recipe missing\.yaml: does not exist; expected contrast, kind, lm,",
         ),
-        ([{"method": "channels"}], "cannot contain 'channels'"),
+        ([{"method": "channels"}], "cannot contain the method 'channels'"),
     ],
 )
 def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
@@ -683,7 +683,7 @@ def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Pat
 
 def test_a_recipe_that_has_one_channel_of_the_index_twice_is_told(tmp_path: Path) -> None:
     _index_of(tmp_path / "index", WORDS, TERMS)
-    with pytest.raises(ConfigError, match="has 'tfidf' and 'mean' with the same method"):
+    with pytest.raises(ConfigError, match="'tfidf' and 'mean' have the same method"):
         _asked(tmp_path / "index", TERMS, {"method": "tfidf", "pool": "mean", "name": "mean"}).top(ASKED, 1)
 
 

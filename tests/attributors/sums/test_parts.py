@@ -245,10 +245,10 @@ def test_it_is_told(index: airrep.Index, queries: Corpus) -> None:
             [{"method": "tfidf", "candidates": 5}, {"method": "bm25"}],
             "channel (method) tfidf: candidates=5 works only with methods that",
         ),
-        (recipe()[2:], "candidates: a method with 'candidates' or 'relative' needs the scores of another method"),
+        (recipe()[2:], "candidates: every method has 'candidates' or 'relative'"),
         (
             [{**recipe()[0], "relative": True}, recipe()[2]],
-            "a method with 'candidates' or 'relative' needs the scores of another method",
+            "every method has 'candidates' or 'relative'",
         ),
     ],
 )

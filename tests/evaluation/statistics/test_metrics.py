@@ -307,7 +307,7 @@ def test_instances_whose_second_seed_tells_nothing_have_no_ceiling() -> None:
             r"losses have shape \(1, 2, 3\), but must have shape .* with at least two seeds",
         ),
         (np.ones((2, 3)), 1, DataError, r"losses have shape \(2, 3\), but must have shape \(seeds, queries, subsets\)"),
-        (np.ones((2, 2, 3)), 1, DataError, "no query has losses of two seeds"),
+        (np.ones((2, 2, 3)), 1, DataError, "no query has two seeds whose losses"),
         (np.ones((2, 2, 3)), 0, ConfigError, "averaged=0: must be at least 1"),
     ],
 )

@@ -208,7 +208,7 @@ def test_of_several_files_one_is_to_be_named(tmp_path: Path) -> None:
 def test_a_damaged_file_and_one_without_some_weights_are_refused(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "part.gguf", without="down_proj")
     told = refusal(file)
-    assert told.startswith("2 weights of LlamaForCausalLM are missing")
+    assert told.startswith("LlamaForCausalLM needs 2 weights that")
     assert "model.layers.0.mlp.down_proj" in told
     (tmp_path / "bad.gguf").write_bytes(b"no such format")
     assert refusal(tmp_path / "bad.gguf").startswith("cannot be read as a GGUF file: ")

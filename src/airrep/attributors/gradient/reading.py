@@ -240,8 +240,8 @@ def read_gradients(
     preference = lm.preference(documents)
     if preference is not None and objective != "loss":
         raise ConfigError(
-            f"lm {lm.name}: TRAK reads log odds of tokens, which loss={preference.loss} does not have. Use another "
-            "method."
+            f"lm {lm.name}: TRAK does not support loss={preference.loss}, because TRAK reads log odds of tokens. Use "
+            "another method."
         )
     apart = any(site.pool != site.name and not site.fused for site in sites)  # its tokens are not known
     with memory_named("gradients"), frozen(lm.model), SiteHooks(sites, reader, lm) as hooks:

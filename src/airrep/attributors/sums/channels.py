@@ -19,7 +19,7 @@ from airrep.attributors.sums.candidates import CandidatesAsked, Read
 from airrep.attributors.sums.relative import REFERENCE, Reference, relative_weights
 from airrep.corpus.corpus import Corpus, Example, wholes
 from airrep.corpus.views import View, something_seen
-from airrep.errors import ConfigError, caution
+from airrep.errors import ConfigError, caution, many
 from airrep.lm.documents import factors_of
 from airrep.lm.folders.forms import LmFiles
 from airrep.lm.settings import LmSettings, LossName
@@ -200,8 +200,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if taken:
             named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
             return ConfigError(
-                f"channels: the recipe (list of methods) has {named} with the same method and settings, but the index "
-                "has this method fewer times. Remove one of these from the recipe, or build an index with this recipe."
+                f"channels: in the recipe (list of methods), {named} have the same method and settings, but the index "
+                f"has fewer such methods. Remove '{wanted.title}' from the recipe, or build an index with this recipe."
             )
         return ConfigError(
             f"channels: the index has no method '{wanted.title}' with the settings in the recipe (list of "
@@ -331,10 +331,11 @@ def _weights(channels: Sequence[Channel]) -> list[tuple[object, ...]]:
 
 def _of_candidates(channel: Channel) -> str:
     """Return a warning for readers of a channel that scores only candidates."""
-    count = f"{channel.candidates:,}" if isinstance(channel.candidates, int) else channel.candidates
+    count = channel.candidates
+    first = many(count, "example") if isinstance(count, int) else f"{count} examples"
     return (
-        f"For each query, channel (method) '{channel.title}' scores only the {count} examples that the other methods "
-        "rank first. The scores of all other examples are predicted from these methods' scores."
+        f"For each query, channel (method) '{channel.title}' scores only the {first} that the other methods rank "
+        "first. The scores of all other examples are predicted from these methods' scores."
     )
 
 

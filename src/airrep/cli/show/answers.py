@@ -18,6 +18,7 @@ from airrep.cli.show.hits import (
     remark,
 )
 from airrep.corpus.corpus import Example
+from airrep.errors import many
 from airrep.index.results.result import PREDICTION, Answer, order_in_words
 from airrep.reports.answers import answer_tables
 
@@ -28,7 +29,7 @@ FEW, MANY = 5, 100
 def print_set(result: SetResult, wide: bool = False) -> None:
     """Print what helps, or harms, a set of queries."""
     order = order_in_words(result.least, (hit.score for hit in result.hits))
-    print_lines(Text(f"{order} for all {result.queries:,} queries together", style="bold"))
+    print_lines(Text(f"{order} for all {many(result.queries, 'query', 'queries')} together", style="bold"))
     if result.even:
         remark(f"{result.even:,} more queries give all examples the same score.")
     for hit in result.hits:

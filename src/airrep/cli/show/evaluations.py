@@ -43,7 +43,7 @@ def print_correlations(evaluation: "Evaluation") -> None:
         say(_noise(evaluation.facts["signal_to_noise"]))
     if (helped := evaluation.facts.get("helped")) is not None:
         say("Each score is what `airrep what-if` predicts: the effect of removing the examples from the training data.")
-        say(f"In {helped:.1%} of the measurements, a removal raised a query's loss, so these examples had helped.")
+        say(f"In {helped:.1%} of measurements, a removal raised a query's loss, so the removed examples had helped.")
     if told := evaluation.facts.get("hardly_moved"):
         say(printable(f"caution: the fine-tunes hardly changed the model, so the LDS say little: {told}"))
     _say_cautions(evaluation)
@@ -186,9 +186,9 @@ def print_selection(evaluation: "Evaluation") -> None:
         f"{facts['examples']:,} training examples were selected to suit {facts['selected_by']}."
     )
     say(
-        f"For each row of the table, the LM {snippet(facts['lm']['name'], 60)} was fine-tuned on the training examples "
-        f"selected for that row. The fine-tuned LM then answered {_queries(evaluation)}.{averaged} The intervals come "
-        "from resampling the tasks and queries."
+        f"For each row, the LM {snippet(facts['lm']['name'], 60)} was fine-tuned on the training examples of that row. "
+        f"The fine-tuned LM then answered {_queries(evaluation)}.{averaged} The intervals come from resampling the "
+        "tasks and queries."
     )
     if facts["examples_left_out_as_queries"]:
         say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries and cannot be selected")
@@ -223,11 +223,11 @@ def print_trace(evaluation: "Evaluation") -> None:
     """Print reciprocal ranks and recalls of the examples that taught the facts, and the gain by a training step."""
     facts = evaluation.facts
     _print_values(evaluation)
-    taught, held = span_text(facts["taught_by"]), "the ids" if facts["named_by"] == "ids" else "the shared value"
+    taught, held = span_text(facts["taught_by"]), "their ids" if facts["named_by"] == "ids" else "a shared value"
     say(
-        f"{_queries(evaluation)}. The field {facts['facts']} of a query holds {held} of the training examples that "
-        f"taught its answer. Each query was taught by {taught} of {facts['examples']:,} training examples. The MRR × "
-        f"100 of a random ranking is {hundred(facts['chance'])}."
+        f"{_queries(evaluation)}. The field {facts['facts']} of each query names the training examples that taught "
+        f"the answer, by {held}. Each query was taught by {taught} of {facts['examples']:,} training examples. The MRR "
+        f"× 100 of a random ranking is {hundred(facts['chance'])}."
     )
     if "lm" in facts:
         say(

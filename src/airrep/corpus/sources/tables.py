@@ -145,7 +145,7 @@ def _of_class(names: list[str]) -> _Decode:
 
     def decode(number: int) -> str | None:
         if not -1 <= number < len(names):
-            raise ValueError(f"class {number} does not exist: there are {len(names)} classes")
+            raise ValueError(f"class {number} does not exist. Use -1 (no class) to {len(names) - 1}")
         return None if number == -1 else names[number]
 
     return decode

@@ -272,8 +272,8 @@ def write_airrep(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = t
     linear = [head for head in model.heads if isinstance(head, nn.Linear)]
     if len(linear) < len(model.heads) or len(linear) > 1 or model.dimension != width:
         raise ConfigError(
-            f"{folder}: model_format='airrep' stores only encoders that end with at most one linear layer of "
-            f"{width} x {width}, without scaling to unit length. Save this encoder with "
+            f"{folder}: model_format='airrep' cannot store this encoder, because the format holds at most one linear "
+            f"layer of {width} x {width}, without scaling to unit length. Save it with "
             "model_format='sentence-transformers'."
         )
     weight = linear[0].weight.detach() if linear else torch.eye(width)

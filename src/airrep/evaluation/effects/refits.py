@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example, of_answers
 from airrep.corpus.inputs import CorpusLike, as_corpus
-from airrep.errors import ConfigError, DataError, TrainingError
+from airrep.errors import ConfigError, DataError, TrainingError, many
 from airrep.evaluation.given import IndexesLike, TrainingPool, all_rows, cost_of, named_indexes
 from airrep.evaluation.result import Evaluation, Row, as_json, check_names
 from airrep.evaluation.select import LmLike, OnTask, kept_answers
@@ -334,5 +334,5 @@ def _count(asked: int | str, n: int) -> int:
     if not 1 <= k <= n // 2:
         within = f"Remove 1 to {n // 2:,}, because the same number of random examples is removed for comparison."
         advice = within if n > 1 else "Use more examples; those that are also queries do not count."
-        raise ConfigError(f"--remove {asked}: is {k:,} of {n:,} examples. {advice}")
+        raise ConfigError(f"--remove {asked}: is {k:,} of {many(n, 'example')}. {advice}")
     return k

@@ -102,9 +102,9 @@ class Trace(EffectStudy):
         self._wanted = list(map(_named_by, self.queries.values(chosen.facts, fields if known else (), "--rows")))
         if not any(self._wanted):
             raise DataError(
-                f"queries: no query has a value in the field '{chosen.facts}'. Give --rows FIELD, the field of "
-                "the queries that names the training examples that taught the answer: by their ids, or by a value that "
-                "these examples have in the same field."
+                f"queries: no query has a value in the field '{chosen.facts}'. Give --rows FIELD, a field of the "
+                "queries with the ids of the training examples that taught the answer, or with a value that these "
+                "examples have in the same field."
             )
         self._teachers = [self._teachers_in(pool) for pool in self._pools]
         n = len(self._pools[0].order)

@@ -504,8 +504,8 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
     found = _ceiling(by_seed, averaged)
     if found is None:
         raise DataError(
-            "noise ceiling (the value that a perfect predictor would reach): no query has losses of two "
-            "seeds that differ from subset to subset. Run more fine-tunes."
+            "noise ceiling (the value that a perfect predictor would reach): no query has two seeds whose losses both "
+            "vary over the subsets. Run more fine-tunes."
         )
     return found.lds
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airrep._version import __version__
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Example, left_out
 from airrep.errors import ConfigError
-from airrep.index.results.result import Made, left_out
+from airrep.index.results.result import Made
 
 LICENSES = ("license", "licence", "licenses", "licences", "license_name", "rights")
 """Metadata fields that hold a licence, in any case, also inside an object; the first that an example has counts."""

@@ -118,11 +118,6 @@ _MODELS = ("lm", "base", "encoder")
 """Settings that name a model."""
 
 
-def left_out(id_: str) -> str:
-    """Return the response of an example whose texts were left out of an index."""
-    return f"(text left out: {id_})"
-
-
 @dataclass(frozen=True)
 class CorpusPart:
     """Data that an index was built from, or that were appended."""

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airrep.errors import LM, ConfigError, first_line, need
+from airrep.errors import LM, ConfigError, first_line, many, need
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.hub import without_bars
 from airrep.runtime.publishing import new_place
@@ -213,7 +213,7 @@ def _convert(name: str, file: Path, out: Path) -> None:
         )
         absent = sorted(report["missing_keys"])  # transformers would draw these at random
         if absent:
-            raise ConfigError(f"lm {name}: lacks {len(absent)} weights; the first is {absent[0]}. Give another file.")
+            raise ConfigError(f"lm {name}: lacks {many(len(absent), 'weight')}, first {absent[0]}. Give another file.")
         model.hf_quantizer = None  # else transformers takes the weights for quantised, and writes none
         model.save_pretrained(out)
 

@@ -145,8 +145,8 @@ def _unpickled(file: Path) -> Mapping[str, Any]:
             found = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged pickles raise nearly anything
         raise ConfigError(
-            f"{file}: cannot be read as training arguments ({type(error).__name__}), and airrep does not run its code. "
-            "Give another file of the trainer, or the settings with --set."
+            f"{file}: cannot be read as training arguments ({type(error).__name__}) without running code in the file. "
+            "Give another file of the trainer, or give the settings with --set."
         ) from error
     if not isinstance(found, _StandIn):
         raise ConfigError(f"{file}: does not hold training arguments. Give another file of the trainer.")

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from airrep.arrays import Rows
 from airrep.attributors.datamodels import KIND, write_datamodels
-from airrep.errors import ConfigError, DataError, need
+from airrep.errors import ConfigError, DataError, many, need
 from airrep.evaluation.given import InstancesLike, labelled_instances
 from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread, varies
 from airrep.evaluation.statistics.means import Interval
@@ -147,8 +147,8 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
     known = ~np.isnan(instance.losses).any(axis=0)
     if known.sum() < 2:
         raise DataError(
-            f"instance {instance.name} (train/query split): only {int(known.sum())} subsets have a loss for every "
-            "query, and at least two are needed. Finish the run of `airrep label`."
+            f"instance {instance.name} (train/query split): only {many(int(known.sum()), 'subset has', 'subsets have')}"
+            " a loss for every query, and at least two are needed. Finish the run of `airrep label`."
         )
     train, column = np.unique(instance.train.content_hashes, return_inverse=True)
     queries, place = np.unique(instance.queries.content_hashes, return_inverse=True)
@@ -261,7 +261,7 @@ def cross_validate(path: RidgePath, targets: np.ndarray, folds: int, seed: int) 
     m = targets.shape[1]
     if not 3 <= folds <= m // 2:
         raise ConfigError(
-            f"folds={folds}: {m} subsets are too few, since each fold needs at least 2. "
+            f"folds={folds}: {many(m, 'subset is', 'subsets are')} too few, since each fold needs at least 2. "
             "Lower folds (3 is the least), or measure losses for more subsets."
         )
     parts = [np.sort(part) for part in np.array_split(stream(seed, "folds").permutation(m), folds)]

@@ -394,9 +394,9 @@ class MetagradientAttributor(ReadsWarmup[MetagradientSettings], ScoresByParts[Me
         super().fit(train)
         if self._request["corpus"] != train.fingerprint:
             raise ConfigError(
-                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples. Leave "
-                "out --dry-run, which reads only some examples; or fine-tune again: airrep warmup DATA --lm MODEL "
-                "--out DIR"
+                f"{self.name}: {self.warmup.path} was not fine-tuned on exactly these {len(train):,} examples. With "
+                "--dry-run, only some examples are read: remove it. Otherwise fine-tune again: airrep warmup DATA "
+                "--lm MODEL --out DIR"
             )
         documents = self.lm.tokenise(train)
         keys = np.frombuffer(bytes.fromhex("".join(map(self.lm.key, train))), np.uint8).reshape(len(train), -1)
