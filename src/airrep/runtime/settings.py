@@ -19,7 +19,6 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from airrep.errors import ConfigError, UnknownSettingError, first_line, near
 
@@ -101,7 +100,7 @@ class Settings(BaseModel):
             unknown = next((one["loc"] for one in problems if one["type"] == "extra_forbidden"), None)
             if unknown is not None:  # a typo comes first
                 raise UnknownSettingError(where, ".".join(map(str, unknown)), cls.model_fields) from error
-            raise ConfigError(f"{where}: {_first_problem(problems[0])}") from error
+            raise ConfigError(f"{where}: {_first_problem(error)}") from error
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:  # raised by a check that looks for a file
                 raise
@@ -122,7 +121,8 @@ def _texts_below(kind: type) -> Iterator[tuple[str, str]]:
             yield ast.unparse(cast(ast.AnnAssign, node).target), cleandoc(str(after.value.value))
 
 
-def _first_problem(problem: ErrorDetails) -> str:
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "missing":
         flag = "--lm MODEL" if name == "lm" else f"--set {name}=..."
