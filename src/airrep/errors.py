@@ -4,6 +4,7 @@
 
     AirRepError
     ├── ConfigError (ValueError)         a setting, flag or argument is not valid
+    │   └── UnknownSettingError          a setting does not exist
     ├── DataError (ValueError)           a record, file or text cannot be used
     ├── ArtifactError (OSError)          a directory of airrep is missing, altered, unfinished or in the way
     ├── NotFittedError (RuntimeError)    an attributor was used before it had seen the training corpus

@@ -253,7 +253,7 @@ def test_words_that_are_shown_stand_in_the_answer(lm: str) -> None:
 def test_the_default_channels_count_so_with_a_model(lm: str) -> None:
     for given in ({"lm": lm}, {"tokenizer": lm}):
         assert ChannelsSettings.of(given).channels[0].settings["rendered"]
-    with pytest.raises(ConfigError, match="rendered: .*view=response"):
+    with pytest.raises(ConfigError, match="rendered=true.*view=response"):
         make_attributor("ngram", {"tokenizer": lm, "rendered": True, "view": "whole"})
 
 

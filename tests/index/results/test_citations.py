@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Example, left_out
 from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError
 from airrep.index.results.citations import FIELDS, as_croissant, checked, cite, license_of, unknown
-from airrep.index.results.result import CorpusPart, Made, left_out
+from airrep.index.results.result import CorpusPart, Made
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
 BUILT, ADDED, TWICE = CorpusPart("a" * 64, 10), CorpusPart("b" * 64, 5), CorpusPart("b" * 64, 5, appends=2)
