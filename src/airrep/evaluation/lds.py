@@ -315,7 +315,7 @@ class LeftOutStudy(LdsStudy):
         if self.tune:
             raise ConfigError(
                 "evaluate: --tune cannot choose a temperature for labels (measured losses) of fine-tunes that leave "
-                "out few examples. Remove --tune, or set a temperature: --pool attention:0.2."
+                "out few examples. Remove --tune, or replace --tune by a fixed temperature: --pool attention:0.2."
             )
         super()._check()
 

@@ -128,8 +128,8 @@ class _RankingLoss(torch.autograd.Function):
                 gradient[rows].scatter_(1, order, of_scores)
         if reduction == "mean" and count == 0:
             raise NoPairsError(
-                f"ranking loss: no query has two subsets whose labels (scaled losses) differ by t_min={t_min} or more. "
-                "Pass more queries or subsets, or lower t_min."
+                "ranking loss: no query has two subsets whose labels (higher = better) differ by "
+                f"t_min={t_min} or more. Pass more queries or subsets, or lower t_min."
             )
         divisor = count if reduction == "mean" else torch.ones_like(count)
         if gradient is not None:
