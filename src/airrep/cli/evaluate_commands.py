@@ -187,8 +187,8 @@ class ByLabels:
     pool: options.PoolOption = None
     tune: Annotated[
         list[str] | None,
-        "Labels (measured losses), other than those of --labels, on which airrep chooses the softmax temperature of "
-        "--pool attention or signed-attention.",
+        "Labels (measured losses), other than those of --labels, to choose how much a group's highest scores "
+        "count: the softmax temperature of --pool attention or signed-attention.",
     ] = None
     why: Annotated[bool, "Explain a low LDS (rank correlation with measured losses)."] = False
     resamples: Annotated[int, Setting("With --labels: number of bootstrap draws behind each interval.", 50)] = 1000

@@ -82,9 +82,7 @@ def write_report(
     """
     path = Path(out)
     check_page_free(path, replace)
-    several = [results] if isinstance(results, Result | Answer | Mapping | str | Path) else results
-    check_once(several)
-    given = [read_result(one) if isinstance(one, str | Path) else one for one in several]
+    given = _read(results)
     answers = [one for one in given if isinstance(one, Answer)]
     if answers:
         if len(answers) < len(given):
@@ -105,6 +103,13 @@ def write_report(
     if replace:
         _remove_later(path, len(names))
     return path
+
+
+def _read(results: Sequence[Given] | Given) -> list[Result | Answer | Mapping[str, Any]]:
+    """Read those that are given as paths (ConfigError: a path is given twice)."""
+    several = [results] if isinstance(results, Result | Answer | Mapping | str | Path) else results
+    check_once(several)
+    return [read_result(one) if isinstance(one, str | Path) else one for one in several]
 
 
 def _remove_later(path: Path, pages: int) -> None:
