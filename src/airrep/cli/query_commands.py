@@ -164,7 +164,7 @@ class PickOptions:
     resample: Annotated[
         bool,
         Setting(
-            "true draws examples at random by importance weight, for all queries together. Needs an index of --method dsir."
+            "true draws examples at random by importance weight, for all queries. Needs an index of --method dsir."
         ),
     ] = False
     seed: Annotated[int | None, Setting("With resample=true: random seed. Default: 0.", 0)] = None
