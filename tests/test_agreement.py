@@ -50,13 +50,7 @@ def test_what_has_one_name_has_one_default(words: str) -> None:
         for name, parameter in inspect.signature(function).parameters.items()
         if name in options and parameter.default is not parameter.empty
     }
-    if words not in (
-        "append",
-        "delete",
-        "sample",
-        "warmup",
-        "evaluate",
-    ):  # no such names
+    if words not in ("append", "delete", "sample", "warmup", "evaluate"):  # no such names
         assert shared
     for name, default in shared.items():
         nothing = options[name] is None or (name == "engine" and options[name] == "local")

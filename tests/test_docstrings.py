@@ -34,16 +34,7 @@ BESIDE = {
 }
 """Types of what public names give, and a loader: they have examples too."""
 MODEL = Path(airrep.__file__).parent / "models" / "tiny-lm"
-LEARNING = {
-    "Labels",
-    "label",
-    "adapt",
-    "train_encoder",
-    "fit_datamodels",
-    "evaluate_lds",
-    "diagnose",
-    "evaluate_loo",
-}
+LEARNING = {"Labels", "label", "adapt", "train_encoder", "fit_datamodels", "evaluate_lds", "diagnose", "evaluate_loo"}
 """Names whose examples need labels."""
 SLOW = LEARNING | {"warm_up", "load_lm", "load_encoder", "audit", "clean", "evaluate_selection", "label_by_command"}
 SLOW |= {"judge", "prove"}

@@ -31,10 +31,7 @@ def test_attention_by_hand(scores: list[float], temperature: float, expected: fl
 
 
 def test_sum_mean_and_groups_by_hand() -> None:
-    queries, train = (
-        np.array([[1.0, 1.0]]),
-        np.array([[1.0, 2.0], [-2.0, 0.0], [4.0, 4.0]]),
-    )  # scores 3, -2, 8
+    queries, train = np.array([[1.0, 1.0]]), np.array([[1.0, 2.0], [-2.0, 0.0], [4.0, 4.0]])  # scores 3, -2, 8
     groups = [[0, 2], [2, 1, 0], [1]]
     assert pooling.group_scores(queries, train, groups, "sum").tolist() == [[11.0, 9.0, -2.0]]
     assert pooling.group_scores(queries, train, groups, "mean").tolist() == [[5.5, 3.0, -2.0]]
@@ -123,14 +120,7 @@ def test_tfidf_by_hand() -> None:
 
 
 def test_tfidf_is_that_of_scikit_learn() -> None:
-    train = [
-        "Straße und Fuß, 3 Füße",
-        "x-ray of café_2 don't",
-        "ΣΑΣ σας 漢字 漢字",
-        "a b c",
-        "",
-        "und und Straße",
-    ]
+    train = ["Straße und Fuß, 3 Füße", "x-ray of café_2 don't", "ΣΑΣ σας 漢字 漢字", "a b c", "", "und und Straße"]
     other = ["STRASSE straße", "café_2 x ray ray", "ΣΑΣ", "nothing known", "don t don"]
     theirs = TfidfVectorizer().fit(train)
     idf = tfidf.fit(train)

@@ -97,11 +97,7 @@ def layouts() -> dict[str, Callable[[Path], Modules]]:
     for name, activation in activations.items():
         built[f"dense {name}"] = lambda f, a=activation: pooled(f, dense(activation_function=a))
     built["dense residual"] = lambda f: pooled(f, dense(activation_function=nn.Identity(), use_residual=True))
-    built["dense tokens"] = lambda f: [
-        transformer(f),
-        dense(module_input_name="token_embeddings"),
-        m.Pooling(12),
-    ]
+    built["dense tokens"] = lambda f: [transformer(f), dense(module_input_name="token_embeddings"), m.Pooling(12)]
     built["normalize"] = lambda f: pooled(f, Normalize())
     built["dense, normalize, dense"] = lambda f: pooled(
         f,
@@ -125,10 +121,7 @@ def layouts() -> dict[str, Callable[[Path], Modules]]:
     built["static, normalize"] = lambda f: [static(f), Normalize()]
     built["router static"] = routed(lambda f: [static(f)], lambda f: pooled(f))
     built["router bert"] = routed(lambda f: pooled(f, dense(out_features=16)), lambda f: pooled(f))
-    built["router heads"] = lambda f: [
-        *pooled(f),
-        *routed(lambda _: [dense()], lambda _: [dense()])(f),
-    ]
+    built["router heads"] = lambda f: [*pooled(f), *routed(lambda _: [dense()], lambda _: [dense()])(f)]
 
     built["layers weighted"] = lambda f: [with_all_layers(f), m.WeightedLayerPooling(16, 2, 1), m.Pooling(16)]
     return built

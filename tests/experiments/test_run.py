@@ -43,10 +43,7 @@ def test_chosen_steps_and_turns_alone_are_listed(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _list(script, monkeypatch, "--step", "labels", "--step", "evaluate", "--only", "role=safety")
-    assert capsys.readouterr().out.splitlines() == [
-        "$ airrep label safety --rate 2",
-        "$ airrep evaluate safety tfidf",
-    ]
+    assert capsys.readouterr().out.splitlines() == ["$ airrep label safety --rate 2", "$ airrep evaluate safety tfidf"]
 
 
 def test_a_step_of_one_turn_is_left_out_where_another_is_asked_for(

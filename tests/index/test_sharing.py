@@ -35,10 +35,7 @@ def parts_of(folder: Path, method: Any = None, count: int = 3, **more: Any) -> l
         ("ngram", {}),
         ("bm25", {}),
         pytest.param("logra", {"rank": 2, "store": "none", "device": "cpu", "precision": "float32"}),
-        (
-            "channels",
-            {"channels": [{"method": "ngram"}, {"method": "tfidf", "weight": 0.5, "relative": True}]},
-        ),
+        ("channels", {"channels": [{"method": "ngram"}, {"method": "tfidf", "weight": 0.5, "relative": True}]}),
     ],
 )
 def test_joined_parts_are_the_index_of_one_build(

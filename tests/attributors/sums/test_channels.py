@@ -320,16 +320,10 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ([{"method": "ngram", "weight": 0}], "^recipe: no method of the recipe has a weight above 0"),
         ("lm", "^recipe: method 'gradients' .* reads the LM .*--lm MODEL"),
         ([{"method": "ngram", "weight": -1}], "greater than or equal to 0"),
-        (
-            [{"method": "ngram", "weight": 1e39}],
-            r"channel 1: weight=1e\+39: input should be less than",
-        ),
+        ([{"method": "ngram", "weight": 1e39}], r"channel 1: weight=1e\+39: input should be less than"),
         ([{"method": "ngram", "wieght": 1}], "wieght"),
         ([{"method": "ngram", "relative": "Apart"}], "channel 1: relative="),
-        (
-            "missing.yaml",
-            r"^recipe missing\.yaml: does not exist; expected contrast, kind, lm,",
-        ),
+        ("missing.yaml", r"^recipe missing\.yaml: does not exist; expected contrast, kind, lm,"),
         ([{"method": "channels"}], "cannot contain the method 'channels'"),
     ],
 )
@@ -344,10 +338,7 @@ def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
         ([{"method": "ngarm"}], "method 'ngarm': does not exist"),
         ([{"method": "tfidf", "pool": "order-1"}], r"channel .*tfidf: pool 'order-1'.* does not work"),
         ([{"method": "tfidf", "pool": "ngram-lm"}], "needs counts of n-grams, but tfidf has none"),
-        (
-            [{"method": "tfidf", "pool": "diminishing"}],
-            "channel .*tfidf: pool 'diminishing' .* works only with dense",
-        ),
+        ([{"method": "tfidf", "pool": "diminishing"}], "channel .*tfidf: pool 'diminishing' .* works only with dense"),
     ],
 )
 def test_impossible_channels_are_told(tmp_path: Path, channels: list, message: str) -> None:

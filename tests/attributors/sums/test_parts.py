@@ -246,10 +246,7 @@ def test_it_is_told(index: airrep.Index, queries: Corpus) -> None:
             "channel (method) tfidf: candidates=5 works only with methods that",
         ),
         (recipe()[2:], "candidates: every method has 'candidates' or 'relative'"),
-        (
-            [{**recipe()[0], "relative": True}, recipe()[2]],
-            "every method has 'candidates' or 'relative'",
-        ),
+        ([{**recipe()[0], "relative": True}, recipe()[2]], "every method has 'candidates' or 'relative'"),
     ],
 )
 def test_bad_candidates_are_refused_before_any_work(

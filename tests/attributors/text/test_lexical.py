@@ -194,10 +194,7 @@ def test_the_command_line_draws_from_a_dsir_index_alone(run: Callable[..., tuple
     assert Path("b.jsonl").read_bytes() == Path("a.jsonl").read_bytes()
     assert run("select", "dsir", *asked, "c.jsonl")[0] == 0
     status, told = run("select", "tfidf", *asked, "d.jsonl", "--set", "resample=true")
-    assert (status, "tfidf: method 'tfidf' has no importance weights to sample by" in told) == (
-        1,
-        True,
-    )
+    assert (status, "tfidf: method 'tfidf' has no importance weights to sample by" in told) == (1, True)
     status, told = run("select", "dsir", *asked, "d.jsonl", "--set", "seed=7")
     assert (status, "--set seed= works only with --set resample=true" in told) == (1, True)
     assert not Path("d.jsonl").exists()
