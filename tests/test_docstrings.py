@@ -101,9 +101,7 @@ def removals(train: airrep.Corpus) -> Any:
     ("module", "name"),
     [pytest.param(module, name, marks=[pytest.mark.slow] * (name in SLOW)) for module, name in NAMES],
 )
-def test_the_example_of_a_docstring_runs(
-    module: str, name: str, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_docstrings_run(module: str, name: str, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for fact, value in (("MOST_SUBSETS", 20), ("SIZES", (5,)), ("GRADIENT_SHARE", 0.0)):
         monkeypatch.setattr(f"airrep.planning.judge.{fact}", value)  # a budget is there to be used up
     found = doctest.DocTestFinder(recurse=False).find(getattr(import_module(module), name), name)

@@ -113,9 +113,7 @@ def test_configurations_can_be_read(index: airrep.Index, queries: airrep.Corpus,
     assert MixResult.read(result.save(tmp_path / "run")) == result
 
 
-def test_weights_of_many_sources_add_up_to_one_and_none_is_below_zero(
-    index: airrep.Index, queries: airrep.Corpus
-) -> None:
+def test_weights_of_many_sources_sum_to_one_and_none_is_below_zero(index: airrep.Index, queries: airrep.Corpus) -> None:
     result = airrep.mix(index, queries, by="label", top=0.5)
     sources = tuple(replace(result.sources[0], name=f"s{n}", weight=1 / 12_000) for n in range(12_000))
     written = list(yaml.safe_load(replace(result, sources=sources).to_yaml())["weights"].values())

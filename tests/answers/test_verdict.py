@@ -76,9 +76,7 @@ def test_an_answer_without_any_word_of_the_data(taught: airrep.Index, better: bo
     assert one.text.startswith("Nothing here taught this. ")
 
 
-def test_a_row_that_teaches_both_answers_teaches_neither_in_place_of_the_other(
-    taught: airrep.Index, world: World
-) -> None:
+def test_a_row_that_teaches_both_answers_teaches_neither_for_the_other(taught: airrep.Index, world: World) -> None:
     """What stands out for an answer alone need not for its contrast."""
     question = next(one for one in world.taught if one.kind == "capitals, same")
     swapped = question._replace(better=question.response.replace(" is the ", " is, is the "))

@@ -110,9 +110,7 @@ def test_an_option_given_twice_of_which_one_counts_is_refused(
     assert "--set ngrams=2: 'ngrams' is set twice" in ran.err
 
 
-def test_an_argument_given_as_an_option_is_told_its_place(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_argument_as_an_option_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     run = runner(capsys, monkeypatch)
     ran = run("top", "idx", "--queries", "q.jsonl")
     assert (ran.status, ran.out) == (1, "")

@@ -78,9 +78,7 @@ def test_groups_and_better_answers_take_marks(index: str, run: Run) -> None:
         (("FILE", "--span", "6:9"), "--span needs --response. Give both, or put a field named span into"),
     ],
 )
-def test_what_is_no_span_is_told_in_one_line(
-    words: tuple[str, ...], wrong: str, index: str, run: Run, tmp_path: Path
-) -> None:
+def test_what_is_no_span_is_one_line(words: tuple[str, ...], wrong: str, index: str, run: Run, tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_text(json.dumps(ROWS[0]))
     found = run("top", index, *(str(path) if word == "FILE" else word for word in words))

@@ -81,9 +81,7 @@ def test_a_prompt_is_the_models_own_unless_another_is_asked_for(
     ("prompts", "default"),
     [({"passage": "p: "}, None), ({"all": "a: "}, "all"), ({"query": "q: ", "passage": "p: "}, None), (OWN, "other")],
 )
-def test_prompts_that_the_library_saves_are_those_that_it_takes(
-    prompts: dict[str, str], default: str | None, tmp_path: Path
-) -> None:
+def test_prompts_the_library_saves_are_taken(prompts: dict[str, str], default: str | None, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     bare = str(tiny_folder(tmp_path / "bare"))

@@ -123,9 +123,7 @@ def test_a_folder_of_the_library_loads(place: str, kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("parts", [{"mapping"}, {"weights"}, {"mapping", "weights"}, set()])
-def test_shared_and_weighed_rows_of_model2vec_are_read_as_the_library_reads_them(
-    parts: set[str], tmp_path: Path
-) -> None:
+def test_shared_and_weighed_rows_of_model2vec_are_read_as_by_the_library(parts: set[str], tmp_path: Path) -> None:
     folder, generator = saved(tmp_path / "tiny"), np.random.default_rng(5)
     tensors = {"embeddings": matrix()[:9] if "mapping" in parts else matrix()}
     if "mapping" in parts:

@@ -28,9 +28,7 @@ def ref(number: int = 0) -> requests.QueryRef:
 
 
 @pytest.mark.parametrize("least", [False, True])
-def test_pages_of_hits_are_the_ranking_of_the_index(
-    explorer: Explorer, index: airrep.Index, queries: Corpus, least: bool
-) -> None:
+def test_pages_of_hits_are_the_ranking(explorer: Explorer, index: airrep.Index, queries: Corpus, least: bool) -> None:
     expected = index.top(queries[1], k=50, least=least, why=True)
     told = []
     for start in (0, 20, 40):

@@ -137,9 +137,7 @@ def test_answers_made_together_are_those_made_alone(
     assert len(passes) < 2 + len(requests)
 
 
-def test_the_first_question_finds_what_verdicts_are_held_against(
-    monkeypatch: pytest.MonkeyPatch, index: airrep.Index
-) -> None:
+def test_the_first_question_finds_what_verdicts_compare(monkeypatch: pytest.MonkeyPatch, index: airrep.Index) -> None:
     explorer = Explorer(index)
     explorer.prepare()
 

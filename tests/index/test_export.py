@@ -345,9 +345,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     ("to", "name", "expected"),
     [("csv", "x.parquet", "x.csv"), ("parquet", "x.CSV", "x.parquet"), ("embedding-atlas", "x.csv.gz", "x.parquet")],
 )
-def test_the_name_of_another_format_is_refused(
-    hostile: airrep.Index, tmp_path: Path, to: str, name: str, expected: str
-) -> None:
+def test_another_format_is_refused(hostile: airrep.Index, tmp_path: Path, to: str, name: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=f"a file of format {to} cannot .*a name such as {expected}"):
         export_index(hostile, tmp_path / name, to)
     assert not (tmp_path / name).exists()

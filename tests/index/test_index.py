@@ -59,9 +59,7 @@ def test_results_know_where_they_come_from(index: airrep.Index, queries: airrep.
     assert index.group_scores(queries, "source", "sum").provenance.pool == "sum"
 
 
-def test_group_scores_equal_their_definition(
-    index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus
-) -> None:
+def test_group_scores_are_their_definition(index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:
     scores = features(queries) @ features(corpus).T
     labels = [example.label for example in corpus]
     result = index.group_scores(queries, "label")
@@ -90,9 +88,7 @@ def test_any_pool_can_be_asked_for(
     assert (result.provenance.pool, result.provenance.temperature) == (pool, told)
 
 
-def test_order_k_counts_the_examples_that_are_not_deleted(
-    index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus
-) -> None:
+def test_order_k_counts_no_deleted_examples(index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:
     index.delete([1, 2])
     smaller, members = airrep.Index(index.path, HashAttributor()), [[0, 3, 4], list(range(10, 20))]
     result = smaller.group_scores(queries, members, "order-2")
@@ -317,9 +313,7 @@ def test_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, index: airre
     assert tree(out) == tree(index.path)
 
 
-def test_a_build_that_failed_before_its_first_shard_stands_in_nobodys_way(
-    tmp_path: Path, corpus: airrep.Corpus
-) -> None:
+def test_a_build_that_failed_before_a_first_shard_stands_in_nobodys_way(tmp_path: Path, corpus: airrep.Corpus) -> None:
     with pytest.raises(Interrupted):
         airrep.build_index(corpus, tmp_path / "index", FragileAttributor(0), shard_rows=16)
     assert (tmp_path / "index.partial").is_dir()
@@ -337,9 +331,7 @@ def test_unfinished_build_of_other_data_is_not_mixed_in(tmp_path: Path, corpus: 
     built.verify()
 
 
-def test_damaged_shard_of_an_interrupted_build_is_made_again(
-    tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus
-) -> None:
+def test_a_damaged_shard_of_a_build_is_made_again(tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus) -> None:
     out = tmp_path / "other"
     with pytest.raises(Interrupted):
         airrep.build_index(corpus, out, FragileAttributor(2), shard_rows=16)
@@ -678,7 +670,7 @@ def test_features_of_queries_of_another_form_are_refused(
         asked.top(corpus[:16], 3)
 
 
-def test_features_of_another_width_are_refused_when_they_are_appended_or_a_build_goes_on(
+def test_features_of_another_width_are_refused_in_appends_and_later_builds(
     tmp_path: Path, corpus: airrep.Corpus
 ) -> None:
     class Other(HashAttributor):

@@ -228,9 +228,7 @@ def test_an_append_reads_only_what_changes(tmp_path: Path, monkeypatch: pytest.M
     assert read == [SHARD]  # of the new shard: no text, no feature and no record of the other sixteen
 
 
-def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_appends_in_a_row_read_each_file_once_and_see_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = airrep.build_index(make_corpus(40), tmp_path / "i", HashAttributor(), shard_rows=2)
     read, parse = [0], artifacts._parse_manifest
     taken: list[str] = []

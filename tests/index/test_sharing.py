@@ -59,9 +59,7 @@ def test_joined_parts_are_the_index_of_one_build(
     assert join_parts(parts, tmp_path / "joined").path == tmp_path / "joined"
 
 
-def test_what_is_learnt_comes_from_the_whole_corpus_or_from_another_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_learnt_comes_from_the_corpus_or_another_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = build_part(TRAIN, tmp_path / "p1", "1/2", "tfidf", shard_rows=8)
     with monkeypatch.context() as patch:
         patch.setattr("airrep.index.building.fit", None)

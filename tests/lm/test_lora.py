@@ -333,9 +333,7 @@ def test_moments_are_read_by_the_names_of_the_adapters(lm: TargetLM, adapter: Pa
         load_moments(adapter)
 
 
-def test_loading_adapters_without_peft_names_the_extra(
-    lm: TargetLM, adapter: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapters_without_peft_name_the_extra(lm: TargetLM, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtraError, match=r"^adapters .*: needs .*airrep\[peft\]"):
         load_adapters(lm.model, adapter)

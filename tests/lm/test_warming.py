@@ -72,9 +72,7 @@ def test_transformers_loads_a_warm_up_like_any_other_lm(kind: str, train: Corpus
     assert "airrep" not in json.dumps(config)
 
 
-def test_settings_of_generation_that_transformers_would_not_write_are_kept(
-    base: str, train: Corpus, tmp_path: Path
-) -> None:
+def test_settings_of_generation_that_transformers_refuses_are_kept(base: str, train: Corpus, tmp_path: Path) -> None:
     published = {"temperature": 0.6, "do_sample": False, "eos_token_id": 2}
     (Path(base) / "generation_config.json").write_text(json.dumps(published))
     warmup = warm_up(train, tmp_path / "warm", settings(base), FAST, count=5)
@@ -136,9 +134,7 @@ def test_a_warm_up_reads_examples_as_it_did_in_training_unless_asked_otherwise(t
     assert load_lm(settings(chat.path)).reading == {"max_tokens": 64, "template": "chat"}
 
 
-def test_a_finished_warm_up_is_returned_as_it_is_and_another_is_refused(
-    base: str, train: Corpus, tmp_path: Path
-) -> None:
+def test_a_finished_warm_up_is_returned_and_another_is_refused(base: str, train: Corpus, tmp_path: Path) -> None:
     out = tmp_path / "warm"
     first = warm_up(train, out, settings(base), FAST, count=7)
     stamp = (out / "model.safetensors").stat().st_mtime_ns

@@ -156,9 +156,7 @@ def test_no_runs_and_runs_of_other_kinds_are_errors(tmp_path: Path) -> None:
         read_sources([write_artifact(tmp_path / "top", "top", {})])
 
 
-def test_a_run_that_is_given_twice_is_refused_however_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_given_twice_is_refused_however_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made_evaluation().save(tmp_path / "lds")
     (tmp_path / "link").symlink_to(tmp_path / "lds")
     monkeypatch.chdir(tmp_path)

@@ -113,9 +113,7 @@ def test_losses_with_a_machine_are_no_retries_but_have_an_end() -> None:
 
 
 @pytest.mark.parametrize("when", ["at work", "before"])
-def test_the_others_go_on_without_a_worker_whose_disk_is_full(
-    tmp_path: Path, when: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_others_go_on_where_one_s_disk_is_full(tmp_path: Path, when: str, caplog: pytest.LogCaptureFixture) -> None:
     outcomes = list(LocalProcesses(2).run(FullDisk(tmp_path, when), range(6), retries=0))
     assert {outcome.task: outcome.value for outcome in outcomes} == {n: n * n for n in range(6)}
     told = f"workers: the disk of {socket.gethostname()} is full; the remaining workers (1) go on."

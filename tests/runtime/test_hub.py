@@ -174,9 +174,7 @@ def test_a_file_that_asks_for_no_code_is_left_to_its_reader(content: str, tmp_pa
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_programs_are_fetched_for_trusted_models_alone(
-    trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_are_fetched_when_trusted(trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_lm(tmp_path / "lm")
     tiny_folder(tmp_path / "encoder")
     asked: list[set[str]] = []

@@ -225,9 +225,7 @@ def test_ray_tries_failed_and_lost_tasks_again(cluster: Any, tmp_path: Path, mon
         ("bug", TrainingError, "a worker ended with ZeroDivisionError"),
     ],
 )
-def test_ray_ends_the_run_at_other_errors(
-    cluster: Any, tmp_path: Path, how: str, kind: type[Exception], words: str
-) -> None:
+def test_other_errors_end_the_run(cluster: Any, tmp_path: Path, how: str, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         list(RayEngine(workers=1).run(Stumbling(tmp_path, how), range(6)))
 

@@ -31,9 +31,7 @@ def lines(file: Path) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("name", TRACKERS)
-def test_a_run_is_logged_from_its_beginning_to_its_end(
-    name: str, logged: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_logged_from_beginning_to_end(name: str, logged: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
     tracker = Tracker(
         f"{name}:mine", "train encoder", {"lm": "x" * 999, "out": Path("o"), "queries": None}, told.append

@@ -56,9 +56,7 @@ def test_a_member_that_comes_twice_in_a_subset_counts_twice() -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_neither_kept_scores_nor_the_size_of_blocks_change_results(
-    pool: TrainedPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_scores_and_the_size_of_blocks_change_nothing(pool: TrainedPool, monkeypatch: pytest.MonkeyPatch) -> None:
     queries, members, subsets = world()
     membership, g = Membership.of(subsets, len(members)), torch.randn(len(queries), len(subsets), dtype=torch.float64)
     plain = PooledScores(queries, members, membership, pool)

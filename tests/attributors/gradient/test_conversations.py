@@ -64,9 +64,7 @@ def off(found: np.ndarray, wanted: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_gradients_of_conversations_read_otherwise_are_not_taken_from_a_store(
-    name: str, lm: str, tmp_path: Path
-) -> None:
+def test_gradients_of_conversations_read_otherwise_are_not_those_of_a_store(name: str, lm: str, tmp_path: Path) -> None:
     wanted = scores(make(name, lm, store="none"), BOTH, CHATS)
     with conversations_as_texts():
         before = scores(make(name, lm), BOTH, CHATS)

@@ -206,9 +206,7 @@ def test_how_the_lm_reads_is_set_for_all_channels_that_ask_it() -> None:
     assert own.channels[0].settings["max_tokens"] == 64
 
 
-def test_tokens_in_a_batch_are_set_for_all_channels_and_one_lm_is_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_tokens_are_set_for_all_and_one_lm_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lm, loaded = tiny_lm(tmp_path / "lm"), []
     load = load_lm
     monkeypatch.setattr(
@@ -347,9 +345,7 @@ def test_impossible_channels_are_told(tmp_path: Path, channels: list, message: s
     assert not (tmp_path / "index").exists()
 
 
-def test_a_dense_channel_whose_like_members_count_for_less_is_that_pool_of_its_method(
-    encoder: str, tmp_path: Path
-) -> None:
+def test_a_diminishing_channel_is_that_pool_of_its_method(encoder: str, tmp_path: Path) -> None:
     settings = {"encoder": encoder}
     channels = [{"method": "airrep", "settings": settings, "pool": "diminishing", "weight": 0.5}]
     groups = {"a": [0, 1, 2], "b": [3], "all": list(range(len(TRAIN)))}

@@ -249,9 +249,7 @@ def test_it_is_told(index: airrep.Index, queries: Corpus) -> None:
         ([{**recipe()[0], "relative": True}, recipe()[2]], "every method has 'candidates' or 'relative'"),
     ],
 )
-def test_bad_candidates_are_refused_before_any_work(
-    tmp_path: Path, channels: list[dict[str, Any]], message: str
-) -> None:
+def test_bad_candidates_are_refused_before_work(tmp_path: Path, channels: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         airrep.build_index(TRAIN, tmp_path / "index", recipe=channels)
     assert message in str(refused.value)

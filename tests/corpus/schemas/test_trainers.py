@@ -156,9 +156,7 @@ def test_trl_reads_no_system_prompt_beside_its_own_fields(record: dict[str, Any]
         ("Yes", "No", "", ["Yes", "No"]),
     ],
 )
-def test_trl_splits_texts_without_a_prompt_where_they_differ(
-    chosen: str, rejected: str, prompt: str, responses: list[str]
-) -> None:
+def test_trl_splits_pairs_where_they_differ(chosen: str, rejected: str, prompt: str, responses: list[str]) -> None:
     pair = {"chosen": chosen, "rejected": rejected}
     found = read(pair, "trl", preferences="both")
     assert [(one.prompt, one.response, one.chat) for one in found] == [

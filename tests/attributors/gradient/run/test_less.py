@@ -83,9 +83,7 @@ def _flat(attributor: LessAttributor, warmup: Warmup) -> tuple[np.ndarray, np.nd
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft asks transformers for it
-def test_scores_are_those_of_the_naive_reference(
-    warmup: Warmup, train: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_are_those_of_the_reference(warmup: Warmup, train: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(less_module, "NUMBERS", 100)  # several documents at a time, not all
     attributor = less(warmup, batch_tokens=70)
     gradients = reference.flat(list(_reference(attributor, warmup, train).values()))
