@@ -312,9 +312,7 @@ def test_common_ngrams_are_not_looked_for_again() -> None:
 )
 def test_exact_copies_of_items_with_an_instruction_inside_are_contained(tmp_path: Path, form: str) -> None:
     shared = "Is this sentence true, given all that was said before it?"
-    texts = [
-        form.format(asked=text(9 * place, 5), more=text(300 + 30 * place, 5), shared=shared) for place in range(12)
-    ]
+    texts = [form.format(asked=text(9 * n, 5), more=text(300 + 30 * n, 5), shared=shared) for n in range(12)]
     rows = [Example(one, f"word{800 + place}", f"t{place}") for place, one in enumerate(texts)]
     index = build(
         [*rows, *(Example(text(900 + place, 9), "other", f"o{place}") for place in range(9))], tmp_path / "index"

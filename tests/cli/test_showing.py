@@ -84,9 +84,7 @@ def test_a_shared_system_prompt_is_folded(run: Run) -> None:
 
 def test_several_answers_print_one_sum(run: Run) -> None:
     prompts = [f"How is screw {number} of engine 2 fixed?" for number in range(20)]
-    queries = [
-        {"id": f"q{n}", "prompt": one, "response": "I cannot help with screws."} for n, one in enumerate(prompts)
-    ]
+    queries = [{"id": f"q{n}", "prompt": p, "response": "I cannot help with screws."} for n, p in enumerate(prompts)]
     Path("bad.jsonl").write_text("".join(json.dumps(one) + "\n" for one in queries))
     for command in ("top",):
         printed = run(command, "index", "bad.jsonl").out

@@ -91,9 +91,7 @@ def test_what_is_selected_teaches_the_good_and_not_the_bad(asked: airrep.Index) 
 def test_rows_that_teach_a_worse_answer_are_not_selected(tmp_path: Path) -> None:
     """A wrong row about one sum is near to the right answers of all others."""
     right = [Example(f"What is {n} plus {n}?", f"The sum is {2 * n}.", f"right{n}", source="book") for n in range(20)]
-    wrong = [
-        Example(f"What is {n} plus {n}?", f"The sum is {2 * n + 1}.", f"wrong{n}", source="forum") for n in range(20)
-    ]
+    wrong = [Example(f"What is {n} plus {n}?", f"The sum is {2 * n + 1}.", f"w{n}", source="forum") for n in range(20)]
     talk = [Example(f"Tell me of town {n}", f"It has {n} mills", source=("book", "forum")[n % 2]) for n in range(40)]
     index = airrep.build_index([*right, *wrong, *talk], tmp_path / "index", "tfidf")
     bad = [Example(one.prompt, one.response) for one in wrong]

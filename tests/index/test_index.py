@@ -883,9 +883,7 @@ def test_typed_queries_are_read_in_the_form_of_all_training_rows(tmp_path: Path,
     rows = [{"prompt": asked, "completion": said} for asked, said in texts]
     if form == "alpaca":
         inputs = {4: "4 4", 5: "5 5"}
-        rows = [
-            {"instruction": asked, "input": inputs.get(n, ""), "output": said} for n, (asked, said) in enumerate(texts)
-        ]
+        rows = [{"instruction": ask, "input": inputs.get(n, ""), "output": said} for n, (ask, said) in enumerate(texts)]
     talks = [[{"role": "user", "content": asked}, {"role": "assistant", "content": said}] for asked, said in texts]
     if form in ("mixed", "messages"):
         rows = [{"messages": talk} for talk in talks[: 1 if form == "mixed" else 6]] + rows[

@@ -153,9 +153,7 @@ def test_a_finished_warm_up_is_returned_and_another_is_refused(base: str, train:
 
 def test_the_same_warm_up_gives_the_same_bytes(base: str, train: Corpus, tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    files = [
-        warm_up(train, tmp_path / name, settings(base), LORA, count=7, checkpoints=2).manifest["files"] for name in "ab"
-    ]
+    files = [warm_up(train, tmp_path / n, settings(base), LORA, count=7, checkpoints=2).manifest["files"] for n in "ab"]
     assert files[0] == files[1]
 
 

@@ -89,7 +89,7 @@ def test_a_killed_worker_is_replaced_and_its_task_done(tmp_path: Path) -> None:
 
 
 def test_a_task_that_always_ends_its_worker_is_given_up(tmp_path: Path) -> None:
-    outcomes = {outcome.task: outcome for outcome in LocalProcesses(2).run(Stumbling(tmp_path, "killed"), range(6))}
+    outcomes = {one.task: one for one in LocalProcesses(2).run(Stumbling(tmp_path, "killed"), range(6))}
     assert outcomes[3].error == "its worker was ended by SIGKILL, as happens when memory is short"
     assert outcomes[3].attempts == 2
     assert [outcomes[number].value for number in (0, 1, 2, 4, 5)] == [0, 1, 4, 16, 25]

@@ -216,9 +216,7 @@ def test_a_setting_gives_candidates_to_channels_that_keep_nothing(
 
 def test_the_size_of_relative_scores_is_told_by_few_examples(tmp_path: Path, queries: Corpus) -> None:
     train = make_corpus(300)
-    made = [
-        airrep.build_index(train, tmp_path / str(count), recipe=recipe(count, relative=True)) for count in (None, K)
-    ]
+    made = [airrep.build_index(train, tmp_path / str(n), recipe=recipe(n, relative=True)) for n in (None, K)]
     whole, some = (one.ask(queries[:1]) for one in made)
     READ.clear()
     score_all(some)
