@@ -12,25 +12,12 @@ from airrep.cli import app as cli
 from airrep.evaluation.select import evaluate_selection
 
 PAIRS = {
-    "index": airrep.build_index,
-    "append": airrep.Index.append,
-    "delete": airrep.Index.delete,
-    "top": airrep.top,
-    "group": airrep.Index.group_scores,
-    "what-if": airrep.Index.what_if,
-    "select": airrep.select,
-    "clean": airrep.clean,
-    "audit": airrep.audit,
-    "mix": airrep.mix,
-    "prove": airrep.prove,
-    "report": airrep.write_report,
-    "sample": airrep.sample,
-    "label": airrep.label,
-    "train": airrep.train_encoder,
-    "warmup": airrep.warm_up,
-    "compare": airrep.compare_evaluations,
-    "evaluate": evaluate_selection,
-}
+    "index": airrep.build_index, "append": airrep.Index.append, "delete": airrep.Index.delete, "top": airrep.top,
+    "group": airrep.Index.group_scores, "what-if": airrep.Index.what_if, "select": airrep.select, "clean": airrep.clean,
+    "audit": airrep.audit, "mix": airrep.mix, "prove": airrep.prove, "report": airrep.write_report,
+    "sample": airrep.sample, "label": airrep.label, "train": airrep.train_encoder, "warmup": airrep.warm_up,
+    "compare": airrep.compare_evaluations, "evaluate": evaluate_selection,
+}  # fmt: skip
 
 
 def command_of(words: str) -> Any:

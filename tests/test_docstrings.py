@@ -62,13 +62,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     queries.to_jsonl("queries.jsonl")
     index = airrep.build_index(train, "runs/index", "tfidf")
     settings = {
-        "instances": 2,
-        "disjoint_instances": True,
-        "train_count": 18,
-        "query_count": 6,
-        "subsets": 10,
-        "size": 4,
-    }
+        "instances": 2, "disjoint_instances": True, "train_count": 18, "query_count": 6, "subsets": 10, "size": 4,
+    }  # fmt: skip
     airrep.sample(train, "runs/subsets", settings)
     trained = Path("runs/trained")
     trained.mkdir()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
@@ -23,10 +23,10 @@ from airrep.labels.farm import label as toy_label
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    return runner(capsys, monkeypatch)
+    return run
 
 
 def write(path: str, corpus: airrep.Corpus) -> str:
@@ -177,15 +177,11 @@ def test_a_field_that_no_example_has_and_a_filter_that_drops_none_are_told(run: 
     ran = run(*export, 'source != "forum"')
     assert (ran.status, "no example has a source" in ran.err, Path("kept.csv").exists()) == (1, True, False)
     ran = run(*export, 'origin != "forrum"')
-    assert (ran.status, "4 examples" in ran.err, 'no example fails the filter origin != "forrum"' in ran.err) == (
-        0,
-        1,
-        1,
-    )
+    assert (ran.status, "4 examples" in ran.err) == (0, True)
+    assert 'no example fails the filter origin != "forrum"' in ran.err
     assert "no example fails" not in run(*export, 'prompt != "ask 0"', "--replace").err
-    ran = run(
-        "select", "runs/index", "train.jsonl", "--count", "2", "--by", "source", "--most", "1", "--out", "s.jsonl"
-    )
+    limit = ("--by", "source", "--most", "1")
+    ran = run("select", "runs/index", "train.jsonl", "--count", "2", *limit, "--out", "s.jsonl")
     assert (ran.status, "no example has a source" in ran.err, Path("s.jsonl").exists()) == (1, True, False)
     ran = run("group", "runs/index", "--prompt", "ask", "--response", "say 1", "--by", "source")
     assert (ran.status, "no example has a source. Name another field, such as origin" in ran.err) == (1, True)
@@ -616,14 +612,8 @@ def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) 
 def test_usage_errors_end_with_2_and_version_with_0(run: Run) -> None:
     assert run("index").status == 2
     assert run("no-such-command") == (2, "", "airrep: error: No such command 'no-such-command'. See: airrep --help\n")
-    for line in (
-        ("top", "a", "b", "-k", "many"),
-        ("--nope",),
-        ("evaluate", "--nope"),
-        ("report", "--out"),
-        ("top", "--x"),
-    ):
-        status, shown, told = run(*line)
+    for line in ("top a b -k many", "--nope", "evaluate --nope", "report --out", "top --x"):
+        status, shown, told = run(*line.split())
         assert (status, shown) == (2, "")
         assert told.startswith("airrep: error: ")
         assert told.endswith(" --help\n")

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import runner
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
 
 from airrep.labels.farm import label
@@ -29,11 +28,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def run(folder, capsys, monkeypatch):
+def run(folder, run, monkeypatch):
     """Run the command line in this process: its status, stdout and stderr."""
     monkeypatch.chdir(folder)
 
-    run = runner(capsys, monkeypatch)
     if not Path("tfidf").exists():
         assert run("index", "train.jsonl", "--method", "tfidf", "--out", "tfidf")[0] == 0
     return run

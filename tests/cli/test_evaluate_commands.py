@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.commands import runner
 from worlds.small_world import tree, write_published
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
@@ -74,11 +73,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def run(folder, capsys, monkeypatch):
+def run(folder, run, monkeypatch):
     """Run the command line in this process: its status, stdout and stderr."""
     monkeypatch.chdir(folder)
 
-    run = runner(capsys, monkeypatch)
     if not Path("tfidf").exists():
         assert run("index", "train.jsonl", "--method", "tfidf", "--out", "tfidf")[0] == 0
     return run

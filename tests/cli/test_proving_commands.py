@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
@@ -16,14 +16,14 @@ QUICK = ("--seeds", "2", "--set", "context=5", "--set", "learning_rate=1e-3")
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """The command line in this process, in a folder with data, an index and an LM."""
     monkeypatch.chdir(tmp_path)
     for name, corpus in (("train", make_corpus(60)), ("queries", make_corpus(12, "q"))):
         corpus.to_jsonl(f"{name}.jsonl")
     airrep.build_index(make_corpus(60), "index", "tfidf")
     tiny_lm(tmp_path / "lm")
-    return runner(capsys, monkeypatch)
+    return run
 
 
 def test_prove_ends_in_a_sentence(run: Run) -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run
 from worlds.small_world import make_corpus, tree
 from worlds.tiny_bert import tiny_folder
 
@@ -14,11 +14,10 @@ from airrep.answers.together import SetResult, top_of_set
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the command line in this process, in a folder with a TF-IDF index of thirty examples."""
     monkeypatch.chdir(tmp_path)
 
-    run = runner(capsys, monkeypatch)
     for name, corpus in (("train", make_corpus(30)), ("queries", make_corpus(4, "q"))):
         write(f"{name}.jsonl", corpus)
     assert run("index", "train.jsonl", "--out", "index", "--method", "tfidf").status == 0
@@ -183,17 +182,9 @@ def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
     assert json.loads(ran.out) == airrep.select(index, queries, 6, by="source", most=2).to_dict()
     assert ran.err == ""
     named = (
-        "--most",
-        "forum=0",
-        "--most",
-        "books=3",
-        "--set",
-        "diversity=0.3",
-        "--tokens",
-        "40",
-        "--set",
-        "tokenizer=words",
-    )
+        "--most", "forum=0", "--most", "books=3", "--set", "diversity=0.3",
+        "--tokens", "40", "--set", "tokenizer=words",
+    )  # fmt: skip
     ran = run("select", "index", "queries.jsonl", "--by", "source", *named, "--out", "picked.jsonl")
     assert ran.status == 0, ran.err
     picked = airrep.read_corpus("picked.jsonl")
@@ -445,13 +436,9 @@ def test_every_question_takes_better_answers(run: Run) -> None:
     rows = [{**one.to_dict(), "gold": "another"} for one in queries]
     Path("with-field.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     questions: dict[str, tuple[str, ...]] = {
-        "top": ("-k", "3"),
-        "group": ("--by", "source"),
-        "what-if": ("--remove", 'source == "forum"'),
-        "mix": (),
-        "select": ("--count", "5"),
-        "clean": ("--kind", "harmful"),
-    }
+        "top": ("-k", "3"), "group": ("--by", "source"), "what-if": ("--remove", 'source == "forum"'), "mix": (),
+        "select": ("--count", "5"), "clean": ("--kind", "harmful"),
+    }  # fmt: skip
     for command, options in questions.items():
         plain, by_file, by_field, by_text = (
             run(command, "index", file, *options, *better, "--json")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Ran, Run, runner
+from worlds.commands import Ran, Run
 from worlds.small_world import tree
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_answers import ParrotWorld, make_tasks
@@ -28,11 +28,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the command line in this process: its status, stdout and stderr."""
     monkeypatch.chdir(folder)
 
-    run = runner(capsys, monkeypatch)
     for name in ("train", "few"):
         if not Path(f"{name}-index").exists():
             assert run("index", f"{name}.jsonl", "--method", "tfidf", "--out", f"{name}-index")[0] == 0
@@ -104,18 +103,8 @@ def test_classify_refuses_in_one_line(run: Run) -> None:
 
 @pytest.mark.slow
 def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
-    asked = (
-        *SELECT,
-        *QUICK,
-        "--set",
-        "full=true",
-        "--set",
-        "selecting=other.jsonl",
-        "--tag",
-        "role=tasks",
-        "--out",
-        "selected",
-    )
+    chosen = ("--set", "full=true", "--set", "selecting=other.jsonl", "--tag", "role=tasks")
+    asked = (*SELECT, *QUICK, *chosen, "--out", "selected")
     status, out, err = run(*asked)
     assert status == 0, err
     for words in ("words", "random", "full", "none", "over tasks", "colours", "numbers", "towns"):
@@ -190,34 +179,13 @@ def test_repeated_queries_are_told(run: Run) -> None:
 
 
 def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
+    select, mix = ("select", "train-index", "queries.jsonl"), ("mix", "train-index", "queries.jsonl", "--by", "label")
     for words, told in (
-        (
-            ("select", "train-index", "queries.jsonl", "--count", "3", "--set", "tokenizer=words", "--json"),
-            "--set tokenizer",
-        ),
-        (
-            ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "a=1", "--most", "a=2", "--json"),
-            "has a limit already",
-        ),
-        (
-            ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "20", "--most", "a=2", "--json"),
-            "so --most cannot be repeated",
-        ),
-        (
-            (
-                "mix",
-                "train-index",
-                "queries.jsonl",
-                "--by",
-                "label",
-                "--write",
-                "yaml=w.yaml",
-                "--write",
-                "llama-factory=x/../w.yaml",
-            ),
-            "name this place",
-        ),
-        (("mix", "train-index", "queries.jsonl", "--by", "label", "--write", "axolotl=same", "--out", "same"), "twice"),
+        ((*select, "--count", "3", "--set", "tokenizer=words", "--json"), "--set tokenizer"),
+        ((*select, "--by", "label", "--most", "a=1", "--most", "a=2", "--json"), "has a limit already"),
+        ((*select, "--by", "label", "--most", "20", "--most", "a=2", "--json"), "so --most cannot be repeated"),
+        ((*mix, "--write", "yaml=w.yaml", "--write", "llama-factory=x/../w.yaml"), "name this place"),
+        ((*mix, "--write", "axolotl=same", "--out", "same"), "twice"),
         (("compare", "found", "--set", "resamples=3"), "50"),
     ):
         ran = run(*words)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run
 
 import airrep
 
@@ -27,13 +27,12 @@ def record(number: int) -> dict[str, object]:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the command line on an index of 40 chats, whose file has a blank line behind the tenth."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     lines = [json.dumps(record(number)) for number in range(40)]
     Path("chats.jsonl").write_text("\n".join([*lines[:10], "", *lines[10:]]) + "\n")
-    run = runner(capsys, monkeypatch)
     assert run("index", "chats.jsonl", "--out", "index", "--method", "tfidf").status == 0
     return run
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run
 
 import airrep
 from airrep.corpus.corpus import Corpus
@@ -24,11 +24,6 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = tmp_path_factory.mktemp("spans") / "index"
     airrep.build_index(Corpus.from_records(ROWS), place, "ngram")
     return str(place)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(capsys, monkeypatch)
 
 
 def asked(out: str) -> dict[str, Any]:

@@ -84,13 +84,8 @@ def test_csv_is_split_as_the_standard_library_writes_it(rows: list[list[str]], d
 def test_an_example_writes_what_it_has() -> None:
     example = Example("p", "r", "e", source="s", metadata={"n": 1, "id": "other"})
     assert example.to_dict() == {
-        "id": "e",
-        "prompt": "p",
-        "response": "r",
-        "source": "s",
-        "n": 1,
-        "metadata": {"id": "other"},
-    }
+        "id": "e", "prompt": "p", "response": "r", "source": "s", "n": 1, "metadata": {"id": "other"},
+    }  # fmt: skip
     assert Example("p", "r", "e").to_dict() == {"id": "e", "prompt": "p", "response": "r"}
     assert hash(example) == hash(Example("p", "r", "e", source="s", metadata={}))
 

@@ -180,25 +180,8 @@ def test_texts_of_the_same_words_tie_whatever_their_order() -> None:
 TOKENIZER = json.loads((MODELS / "static" / "tokenizer.json").read_text("utf-8"))
 WHOLE, PARTS = Tokenizer.from_str(json.dumps(TOKENIZER)), PieceTokenizer(TOKENIZER, "static")
 MARKS = [
-    "a",
-    "Z",
-    "é",
-    "e\u0301",
-    "\u0301",
-    "İ",
-    "Σ",
-    "ς",
-    "ﬁ",
-    "中",
-    "한",
-    "[CLS]",
-    "[",
-    "]",
-    "#",
-    "'",
-    ".",
-    "x" * 120,
-]
+    "a", "Z", "é", "e\u0301", "\u0301", "İ", "Σ", "ς", "ﬁ", "中", "한", "[CLS]", "[", "]", "#", "'", ".", "x" * 120,
+]  # fmt: skip
 SPACES = [" ", "\t", "\n", "\r", "\x00", "\x0b", "\x1c", "\x85", "\xa0", "\u200b", "\u2028", "\ufffd", "😀", "question"]
 
 

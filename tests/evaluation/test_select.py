@@ -361,18 +361,11 @@ TEXTS = st.text(alphabet="abAB 12_.,!-é\n", max_size=20)
 @pytest.mark.parametrize(
     ("answer", "reference", "value"),
     [
-        ("positive", "Positive.", 1.0),
-        ("the cat sat", "the cat", 0.8),
-        ("a a a b", "a b b", 4 / 7),
-        ("yes", "no", 0.0),
-        ("", "", 1.0),
-        ("", "no", 0.0),
-        ("!?", "no", 0.0),
-        ("!?", " !? ", 1.0),
-        ("+", "-", 0.0),
+        ("positive", "Positive.", 1.0), ("the cat sat", "the cat", 0.8), ("a a a b", "a b b", 4 / 7),
+        ("yes", "no", 0.0), ("", "", 1.0), ("", "no", 0.0), ("!?", "no", 0.0), ("!?", " !? ", 1.0), ("+", "-", 0.0),
         ("3.5", "5, 3", 1.0),
     ],
-)
+)  # fmt: skip
 def test_f1_of_cases_worked_out_by_hand(answer: str, reference: str, value: float) -> None:
     assert unigram_f1(answer, reference) == pytest.approx(value, rel=1e-15)
 

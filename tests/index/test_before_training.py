@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.commands import runner
+from worlds.commands import Run
 from worlds.tiny_lms import some_examples, tiny_lm, write_adapters
 
 from airrep.attributors.methods import before_training, channels_before_training, make_attributor
@@ -90,12 +90,9 @@ def test_methods_of_an_lm_that_is_trained_take_it_as_it_is(method: str, more: di
     assert before_training(made) is made
 
 
-def test_the_command_says_which_lm_was_read(
-    tmp_path: Path, adapter: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_which_lm_was_read(tmp_path: Path, adapter: str, run: Run) -> None:
     data = tmp_path / "data.jsonl"
     data.write_text("".join(f'{{"prompt": "a", "response": "b {row}"}}\n' for row in range(9)))
-    run = runner(capsys, monkeypatch)
     how = ("index", str(data), "--method", "rds", "--device", "cpu", "--out")
     found = run(*how, str(tmp_path / "1"), "--lm", adapter)
     assert found.status == 0, found.err

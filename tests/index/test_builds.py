@@ -26,15 +26,9 @@ GIVEN = {"precomputed", "datamodels", "less", "metagradient"}
 """Methods whose features are given, learnt from labels, or of a warm-up."""
 SKETCHED = {"rank": 12, "sketch": 60, "exponent": 0.5, "modules": ["all-linear"]}
 TEXT: dict[str, dict[str, Any]] = {
-    "airrep": {},
-    "gte": {"encoder": "default"},
-    "tfidf": {},
-    "bm25": {},
-    "ngram": {"tokenizer": "words"},
-    "dsir": {},
-    "channels": {},
-    "channels of kind": {"channels": "kind"},
-}
+    "airrep": {}, "gte": {"encoder": "default"}, "tfidf": {}, "bm25": {}, "ngram": {"tokenizer": "words"}, "dsir": {},
+    "channels": {}, "channels of kind": {"channels": "kind"},
+}  # fmt: skip
 READING: dict[str, dict[str, Any]] = {
     "rds": {},
     "tracin": {"rank": 4},

@@ -166,14 +166,10 @@ def test_better_answers_come_as_text_field_list_or_examples(index: airrep.Index)
 @pytest.mark.parametrize(
     ("better", "named"),
     [
-        ("good", "not a field"),
-        (["one", "two"], "2 better answers for 5"),
-        ([Example("question q 0", "x")], "q1"),
-        (["x"], "1 better answer for 5"),
-        ("year", "q0"),
-        ([], "better"),
+        ("good", "not a field"), (["one", "two"], "2 better answers for 5"), ([Example("question q 0", "x")], "q1"),
+        (["x"], "1 better answer for 5"), ("year", "q0"), ([], "better"),
     ],
-)
+)  # fmt: skip
 def test_better_answers_that_do_not_fit_are_refused_in_one_line(index: airrep.Index, better: Any, named: str) -> None:
     with pytest.raises(AirRepError, match=named) as caught:
         index.group_scores(pairs()[0], by="source", better=better)

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from worlds.commands import Run
 from worlds.small_world import HashAttributor, make_corpus, tree
 from worlds.tiny_lms import tiny_lm
 
 import airrep
-from airrep.cli.app import app
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.sharing import build_part, join_parts, open_part
 
@@ -180,20 +179,19 @@ def test_interrupted_parts_and_joins_resume(tmp_path: Path, monkeypatch: pytest.
     assert tree(tmp_path / "joined") == tree(tmp_path / "whole")
 
 
-def test_the_command_line_makes_and_joins_parts(tmp_path: Path) -> None:
+def test_the_command_line_makes_and_joins_parts(tmp_path: Path, run: Run) -> None:
     TRAIN.to_jsonl(tmp_path / "train.jsonl")
     common = ["index", str(tmp_path / "train.jsonl"), "--method", "tfidf", "--set", "shard_rows=8"]
-    runner = CliRunner()
     for number in (1, 2):
         more = ["--set", f"state={tmp_path / 'p1'}"] if number == 2 else []
         out = ["--out", str(tmp_path / f"p{number}"), "--part", f"{number}/2", *more]
-        assert runner.invoke(app, [*common, *out]).exit_code == 0
-    joined = runner.invoke(app, ["append", str(tmp_path / "joined"), str(tmp_path / "p1"), str(tmp_path / "p2")])
-    assert joined.exit_code == 0, joined.output
-    assert "joined: 50 examples, method tfidf" in joined.output
-    assert runner.invoke(app, [*common, "--out", str(tmp_path / "whole")]).exit_code == 0
+        assert run(*common, *out).status == 0
+    joined = run("append", *(str(tmp_path / name) for name in ("joined", "p1", "p2")))
+    assert joined.status == 0, joined.err
+    assert "joined: 50 examples, method tfidf" in joined.err
+    assert run(*common, "--out", str(tmp_path / "whole")).status == 0
     assert tree(tmp_path / "joined") == tree(tmp_path / "whole")
-    refused = runner.invoke(app, [*common, "--out", str(tmp_path / "x"), "--set", f"state={tmp_path / 'p1'}"])
-    assert isinstance(refused.exception, ConfigError)
+    refused = run(*common, "--out", str(tmp_path / "x"), "--set", f"state={tmp_path / 'p1'}")
+    assert (refused.status, refused.err.count("\n")) == (1, 1)
     with pytest.raises(DataError):
         build_part([], tmp_path / "none", "1/1", "tfidf")

@@ -36,17 +36,10 @@ def test_a_template_needs_prompt_and_response_in_this_order(template: str) -> No
 @pytest.mark.parametrize(
     "values",
     [
-        {"epochs": 0},
-        {"batch_examples": 0},
-        {"learning_rate": 0},
-        {"learning_rate": float("inf")},
-        {"betas": (0.9, 1.0)},
-        {"schedule": "square"},
-        {"lora_rank": 0},
-        {"clip": 0},
-        {"momentum": 0.9},
+        {"epochs": 0}, {"batch_examples": 0}, {"learning_rate": 0}, {"learning_rate": float("inf")},
+        {"betas": (0.9, 1.0)}, {"schedule": "square"}, {"lora_rank": 0}, {"clip": 0}, {"momentum": 0.9},
     ],
-)
+)  # fmt: skip
 def test_values_that_cannot_hold_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="^fine-tune: "):
         FineTuneSettings.of(values, "fine-tune")

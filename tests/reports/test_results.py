@@ -118,18 +118,10 @@ def test_runs_are_merged_by_query_and_ordered(runs: list[dict[str, Any]]) -> Non
     headings = [text for level, text in Page(render_report(runs)).headings if level >= 3]
     first = headings.index("Query 1")
     assert headings[first:] == [
-        "Query 1",
-        "Most helpful examples",
-        "Most harmful examples",
-        "Groups: alpha, beta, gamma",
-        "What if 120 of 2,000 examples were left out",
-        "Query 2",
-        "Most helpful examples",
-        "Most harmful examples",
-        "Groups: alpha, beta, gamma",
-        "Query 3",
-        "What if 120 of 2,000 examples were left out",
-    ]
+        "Query 1", "Most helpful examples", "Most harmful examples", "Groups: alpha, beta, gamma",
+        "What if 120 of 2,000 examples were left out", "Query 2", "Most helpful examples", "Most harmful examples",
+        "Groups: alpha, beta, gamma", "Query 3", "What if 120 of 2,000 examples were left out",
+    ]  # fmt: skip
 
 
 def test_all_parts_of_a_query_are_shown(runs: list[dict[str, Any]]) -> None:
@@ -440,16 +432,10 @@ def test_recurring_examples_are_ordered_by_queries_then_strength() -> None:
 @pytest.mark.parametrize(
     ("largest", "score", "shown"),
     [
-        (3.2, -1.23456, "−1.235"),
-        (3.2, 0.0, "0.000"),
-        (3.2, -0.00001, "0.000"),
-        (0.04, 0.0123456, "+0.01235"),
-        (4321.0, -4321.0, "−4,321"),
-        (1e-9, 1e-9, "+1.000e−09"),
-        (1e12, 1e12, "+1.000e+12"),
-        (0.0, 0.0, "0.000"),
+        (3.2, -1.23456, "−1.235"), (3.2, 0.0, "0.000"), (3.2, -0.00001, "0.000"), (0.04, 0.0123456, "+0.01235"),
+        (4321.0, -4321.0, "−4,321"), (1e-9, 1e-9, "+1.000e−09"), (1e12, 1e12, "+1.000e+12"), (0.0, 0.0, "0.000"),
     ],
-)
+)  # fmt: skip
 def test_scores_have_the_digits_of_their_scale(largest: float, score: float, shown: str) -> None:
     assert Scale(min(0.0, -largest), largest).show(score) == shown
 
@@ -605,14 +591,8 @@ def test_effect_text(change: float, better: bool, text: str) -> None:
 def test_contrasts_say_what_teaches_the_answer_in_place_of_the_better_one() -> None:
     both = top({"q1": [(1.0, 1)], "q2": [(2.0, 1)]})
     verdict = {
-        "kind": "nothing",
-        "chance": 0.5,
-        "share": 0.1,
-        "deviations": 1.0,
-        "row": 1,
-        "rows": 1,
-        "text": "Nothing.",
-    }
+        "kind": "nothing", "chance": 0.5, "share": 0.1, "deviations": 1.0, "row": 1, "rows": 1, "text": "Nothing.",
+    }  # fmt: skip
     both["queries"][0] |= {"verdict": verdict}
     both["queries"][0]["hits"][0]["deviations"] = -3.25
     runs = [both, top({"q1": [(-1.0, 2)]}, order="most harmful first"), groups({"q1": [1.0, -1.0]}, ["a", "b"])]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run
 from worlds.small_world import make_corpus
 from worlds.trackers import TRACKERS, write_trackers
 
@@ -80,10 +80,9 @@ def test_what_is_no_tracker_is_refused(logged: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_evaluation_is_logged_and_one_that_fails_says_so(
-    logged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    logged: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run: Run = runner(capsys, monkeypatch)
     for name, corpus in (("train", make_corpus(30)), ("queries", make_corpus(6, "q"))):
         Path(f"{name}.jsonl").write_text("".join(json.dumps(one.to_dict()) + "\n" for one in corpus))
     assert run("index", "train.jsonl", "--out", "index", "--method", "tfidf").status == 0

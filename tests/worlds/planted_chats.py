@@ -293,11 +293,6 @@ def _nothing(generator: np.random.Generator, ordinary: Sequence[Example]) -> _Pl
 
 
 _MAKERS = {
-    "sums": _sums,
-    "facts": _facts,
-    "refusals": _refusals,
-    "style": _style,
-    "leaks": _leaks,
-    "copies": _copies,
+    "sums": _sums, "facts": _facts, "refusals": _refusals, "style": _style, "leaks": _leaks, "copies": _copies,
     "nothing": _nothing,
-}
+}  # fmt: skip

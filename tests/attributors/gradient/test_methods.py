@@ -28,13 +28,9 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 PAPER: dict[str, Any] = {"modules": None, "sketch": None, "exponent": 1.0}
 METHODS: dict[str, dict[str, Any]] = {
-    "tracin": {"modules": None},
-    "logra": PAPER,
-    "logra, sketched": {"sketch": 20},
-    "logra as it is": {**PAPER, "unit": False},
-    "trak": {},
-    "dsdm": {},
-}
+    "tracin": {"modules": None}, "logra": PAPER, "logra, sketched": {"sketch": 20},
+    "logra as it is": {**PAPER, "unit": False}, "trak": {}, "dsdm": {},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -24,15 +24,9 @@ from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 
 TEXTS = [
-    ("a", "the cat sat on the mat"),
-    ("b", "the dog sat on the log"),
-    ("c", "The end."),
-    ("d", ""),
-    ("e", "cat"),
-    ("f", "the cat sat on the mat"),
-    ("g", "numbers 1 2 3, and 4!"),
-    ("h", "  \n "),
-]
+    ("a", "the cat sat on the mat"), ("b", "the dog sat on the log"), ("c", "The end."), ("d", ""), ("e", "cat"),
+    ("f", "the cat sat on the mat"), ("g", "numbers 1 2 3, and 4!"), ("h", "  \n "),
+]  # fmt: skip
 QUERIES = [("q", "the cat sat"), ("r", "something else"), ("s", ""), ("t", "on the log 3")]
 
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -87,16 +81,10 @@ def reference(train: list[str], group: list[str], query: str, settings: NgramSet
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {"orders": (1,)},
-        {"orders": (2, 4)},
-        {"mix": 0.1},
-        {"mix": 0.95, "length": 0.0},
-        {"length": 1.0, "smoothing": 2},
-        {"skip": 0.5},
-        {"orders": (2,), "skip": 3.0, "smoothing": 2},
+        {}, {"orders": (1,)}, {"orders": (2, 4)}, {"mix": 0.1}, {"mix": 0.95, "length": 0.0},
+        {"length": 1.0, "smoothing": 2}, {"skip": 0.5}, {"orders": (2,), "skip": 3.0, "smoothing": 2},
     ],
-)
+)  # fmt: skip
 def test_groups_and_examples_have_the_scores_of_the_equation(changes: dict) -> None:
     settings = NgramSettings(**changes)
     method = NgramAttributor(settings)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from worlds.commands import Ran, Run, runner
+from worlds.commands import Ran, Run
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
@@ -20,12 +20,12 @@ from airrep.errors import ArtifactError
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the command line in this process, in a folder with data."""
     monkeypatch.chdir(tmp_path)
     write("train.jsonl", make_corpus(30))
     write("q.jsonl", make_corpus(4, "q"))
-    return runner(capsys, monkeypatch)
+    return run
 
 
 def write(path: str, corpus: airrep.Corpus) -> None:

@@ -66,17 +66,10 @@ TWICE = pa.table([["p"], ["one"], ["other"]], names=["prompt", "response", "resp
 
 
 FORMATS: dict[str, bytes] = {
-    "jsonl": lines(ROWS),
-    "ndjson": lines(ROWS).replace(b"\n", b"\r\n\n"),
-    "json": json.dumps(ROWS, indent=2).encode(),
-    "objects.json": lines(ROWS),
-    "csv": table(","),
-    "tsv": table("\t"),
-    "parquet": parquet(ROWS),
-    "feather": ipc(ROWS),
-    "arrow": ipc(ROWS),
-    "stream.arrow": ipc(ROWS, pa.ipc.new_stream),
-}
+    "jsonl": lines(ROWS), "ndjson": lines(ROWS).replace(b"\n", b"\r\n\n"), "json": json.dumps(ROWS, indent=2).encode(),
+    "objects.json": lines(ROWS), "csv": table(","), "tsv": table("\t"), "parquet": parquet(ROWS), "feather": ipc(ROWS),
+    "arrow": ipc(ROWS), "stream.arrow": ipc(ROWS, pa.ipc.new_stream),
+}  # fmt: skip
 
 
 def zstandard(content: bytes) -> bytes:

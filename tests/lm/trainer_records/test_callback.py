@@ -57,17 +57,10 @@ class Watched(Trainer):
 def train(folder: Path, callback: AttributionCallback, data: Any = None, resume: Any = None, **changes: Any) -> Watched:
     torch.manual_seed(0)
     settings = {
-        "per_device_train_batch_size": 3,
-        "num_train_epochs": 2,
-        "learning_rate": 1e-3,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "remove_unused_columns": False,
-        "dataloader_pin_memory": False,
-    }
+        "per_device_train_batch_size": 3, "num_train_epochs": 2, "learning_rate": 1e-3, "logging_steps": 1,
+        "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True,
+        "remove_unused_columns": False, "dataloader_pin_memory": False,
+    }  # fmt: skip
     arguments = TrainingArguments(str(folder), **{**settings, **changes})
     made = Watched(
         tiny_network(vocab_size=64), arguments, train_dataset=Rows(16) if data is None else data, callbacks=[callback]
