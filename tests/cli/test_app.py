@@ -85,10 +85,8 @@ def test_the_record_of_a_training_is_shown(world: Run, tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "record.json").write_text('{"format": 1, "examples": 64, "batch_size": 4, "ended_at": 12}')
     losses = [2.0, 2.1, 1.9, 2.0, 2.05, 1.95, 9.0, 2.0]
-    steps = [
-        {"first": n, "last": n, "loss": loss, "learning_rate": 0.1, "rows": [n, n + 50]}
-        for n, loss in enumerate(losses, start=1)
-    ]
+    rows = [{"first": n, "last": n, "learning_rate": 0.1, "rows": [n, n + 50]} for n in range(1, 9)]
+    steps = [row | {"loss": loss} for row, loss in zip(rows, losses, strict=True)]
     (folder / "steps-0.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     shown = world("show", str(folder)).out
     assert re.search(r"state +finished", shown)
@@ -97,9 +95,8 @@ def test_the_record_of_a_training_is_shown(world: Run, tmp_path: Path) -> None:
     assert [jump["last"] for jump in told["jumps"]] == [7]
     assert len(told["steps"]) == 8
     (folder / "record.json").write_text("[1]")
-    assert world("show", str(folder)).err.endswith(
-        "cannot be read (TypeError). Restore the folder, or record the training again.\n"
-    )
+    told = "cannot be read (TypeError). Restore the folder, or record the training again.\n"
+    assert world("show", str(folder)).err.endswith(told)
 
 
 def test_top_tells_why(world: Run) -> None:
@@ -226,13 +223,9 @@ def test_a_file_of_another_form_is_told_as_what_it_was_read(world: Run) -> None:
     )
     every = world("top", "runs/index", "talk.jsonl", "--turns", "all", "--json")
     assert len(json.loads(every.out)["queries"]) == 3
-    assert "Set --turns all to use every assistant turn" in _ends_with_a_question(world)
-    assert "turns 'some': must be last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
-
-
-def _ends_with_a_question(world: Run) -> str:
     Path("open.jsonl").write_text('{"messages": [{"role": "user", "content": "Hi"}]}')
-    return world("top", "runs/index", "open.jsonl").err
+    assert "Set --turns all to use every assistant turn" in world("top", "runs/index", "open.jsonl").err
+    assert "turns 'some': must be last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
 
 
 def test_a_response_alone_is_a_query(world: Run) -> None:
@@ -308,10 +301,8 @@ def test_what_if(world: Run) -> None:
     assert (removed.pop("removal"), kept.pop("removal")) == ('without source == "forum"', 'only source != "forum"')
     assert removed == kept
     assert (removed["removed"], removed["kept"]) == (10, 20)
-    assert (
-        'without source == "forum": 10 examples left out, 20 kept'
-        in world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"').out
-    )
+    shown = world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"').out
+    assert 'without source == "forum": 10 examples left out, 20 kept' in shown
     assert world("what-if", "runs/index", "queries.jsonl").status == 1
 
 
@@ -327,9 +318,8 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
         assert [float(cells[place]) for place in (3, 4)] == pytest.approx([mean, spread], abs=2e-3)
     shown = world("what-if", "runs/index", "many.jsonl", "--remove", 'source == "forum"').out
     change = airrep.Index("runs/index").what_if(Path("many.jsonl"), remove='source == "forum"').change
-    found = re.search(
-        r"over 25 queries: (\S+)\. The score falls for (\d+) .* rises for (\d+)\.", " ".join(shown.split())
-    )
+    told = r"over 25 queries: (\S+)\. The score falls for (\d+) .* rises for (\d+)\."
+    found = re.search(told, " ".join(shown.split()))
     assert found
     assert float(found[1].replace("−", "-")) == pytest.approx(change.mean(), abs=1e-3)
     assert (int(found[2]), int(found[3])) == ((change < 0).sum(), (change > 0).sum())
@@ -348,9 +338,8 @@ def test_select_writes_a_training_file_with_reasons(world: Run) -> None:
     picked = airrep.read_corpus("picked.jsonl")
     assert len(picked) == 5
     reasons = [example.metadata["selected_by"] for example in picked]
-    assert [(reason["rank"], reason["query"]) for reason in reasons] == sorted(
-        (reason["rank"], reason["query"]) for reason in reasons
-    )
+    places = [(reason["rank"], reason["query"]) for reason in reasons]
+    assert places == sorted(places)
     ran = world("select", "runs/index", "queries.jsonl", "--count", "5", "--out", "picked.jsonl")
     assert (ran.status, "picked.jsonl: exists already; nothing is overwritten" in ran.err) == (1, True)
     ran = world("select", "runs/index", "queries.jsonl", "--count", "31", "--out", "more.jsonl")
@@ -429,10 +418,7 @@ def test_settings_from_a_file(run: Run) -> None:
     for arguments, message in (
         (("--set", "none.yaml"), "none.yaml: cannot be read"),
         (("--set", "ngrams"), "is neither key=value nor a YAML file"),
-        (
-            ("--set", "words=2"),
-            "'words' is not a setting here; expected one of address, engine, gpus, min_count, ngrams",
-        ),
+        (("--set", "words=2"), "'words' is not a setting here; expected one of address, engine, gpus, min_count, ngr"),
         (("--encoder", "default"), "'encoder' is not a setting here"),
     ):
         ran = run("index", "train.jsonl", "--out", "j", "--method", "tfidf", *arguments)
@@ -571,9 +557,8 @@ def test_label_names_the_training_only_when_all_is_there(labelling: tuple[Run, l
     assert "airrep train" not in last
     last = run(*LABEL).err.splitlines()[-1]
     assert "; 0 missing, " in last
-    assert (
-        "given up; run the same command with --set retry_quarantined=true to try those again, or with --partial" in last
-    )
+    again = "run the same command with --set retry_quarantined=true to try those again, or with --partial"
+    assert f"given up; {again}" in last
     last = run(*LABEL, "--partial").err.splitlines()[-1]
     assert last.endswith("; next: airrep train labels --data train.jsonl --data queries.jsonl --out ENCODER")
 
@@ -698,9 +683,8 @@ def test_parts_of_objects_filter_and_group_and_unlike_values_stay_apart(run: Run
     assert names("meta.lang") == ["en", "de", "(none)"]
     assert names("meta.n") == ["1", '"1"', "2"]  # only those that look alike are in quotes
     assert run("group", "i", "queries.jsonl", "--by", "meta.long").err.startswith("airrep: error: field: there is no")
-    assert (
-        run("select", "i", "queries.jsonl", "--count", "1", "--by", "meta.lang", "--most", "en=0", "--json").status == 0
-    )
+    ran = run("select", "i", "queries.jsonl", "--count", "1", "--by", "meta.lang", "--most", "en=0", "--json")
+    assert ran.status == 0
 
 
 def _chats(first: int, count: int, **more: Any) -> str:
@@ -783,19 +767,14 @@ def test_select_tells_how_to_get_preference_pairs_and_conversations(run: Run) ->
         assert all("rejected" in json.loads(line) for line in Path("records.jsonl").read_text().splitlines())
     Path("chats.jsonl").write_text(_chats(0, 4).replace("chat", "messages"))
     assert run("index", "chats.jsonl", "--out", "c", "--method", "tfidf", "--turns", "all").status == 0
+    told = "To write your data's own records for training"
     first = run("select", "c", "queries.jsonl", "--count", "1", "--where", "turn == 1", "--out", "f.jsonl").err
-    assert (
-        "f.jsonl: an example holds one turn of its conversation. To write your data's own records for training:"
-        in first
-    )
+    assert f"f.jsonl: an example holds one turn of its conversation. {told}:" in first
     write("plain.jsonl", make_corpus(6))
     assert run("index", "plain.jsonl", "--out", "p", "--method", "tfidf").status == 0
     assert "export" not in run("select", "p", "queries.jsonl", "--count", "2", "--out", "plain-picks.jsonl").err
     assert run("append", "p", "pairs.jsonl").status == 0
-    assert (
-        "preference pair. To write your data's own records for training"
-        in run("select", "p", "queries.jsonl", "--count", "9", "--out", "n.jsonl").err
-    )
+    assert f"preference pair. {told}" in run("select", "p", "queries.jsonl", "--count", "9", "--out", "n.jsonl").err
 
 
 def test_out_is_checked_before_the_work(world: Run) -> None:
