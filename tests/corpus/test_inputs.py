@@ -208,13 +208,9 @@ def test_answers_of_many_conversations_are_those_of_each() -> None:
     call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": learnt}}]}
     said = [{"role": "user", "content": 'Say ,"learn":"all"}'}, {"role": "assistant", "content": "é"}]
     chats: list[dict[str, Any] | None] = [
-        {"messages": said, **learnt},
-        {"messages": said, **learnt, "template": learnt},
-        {"messages": [said[0], call]},
-        {"messages": [said[0], call], **learnt},
-        {"messages": said, "tools": [learnt]},
-        None,
-    ]
+        {"messages": said, **learnt}, {"messages": said, **learnt, "template": learnt}, {"messages": [said[0], call]},
+        {"messages": [said[0], call], **learnt}, {"messages": said, "tools": [learnt]}, None,
+    ]  # fmt: skip
     rows = Corpus.from_examples([Example("p", "r", f"e{number}", chat=chat) for number, chat in enumerate(chats)])
     found = of_answers(rows)
     assert list(found) == [asked(one) for one in rows]

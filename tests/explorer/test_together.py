@@ -87,15 +87,11 @@ def top_requests(queries: Corpus) -> list[TopRequest | ExampleRequest]:
     plain = [{"query": one, "count": n + 1, "start": n} for n, one in enumerate(texts)]
     filtered = [{**one, "where": 'source == "books"'} for one in plain[:3]]
     others = [
-        {"query": texts[0], "least": True},
-        {"query": texts[1], "facets": {"source": ["web"]}},
-        {"query": {**texts[2], "better": "another answer"}},
-        {"query": texts[3], "where": "nonsense ="},
-        {"query": texts[3], "where": 'source == "nowhere"'},
-        {"query": {"prompt": "p", "response": " "}},
-        {"query": {"key": "unknown"}},
-        {"query": texts[4], "index": 7},
-    ]
+        {"query": texts[0], "least": True}, {"query": texts[1], "facets": {"source": ["web"]}},
+        {"query": {**texts[2], "better": "another answer"}}, {"query": texts[3], "where": "nonsense ="},
+        {"query": texts[3], "where": 'source == "nowhere"'}, {"query": {"prompt": "p", "response": " "}},
+        {"query": {"key": "unknown"}}, {"query": texts[4], "index": 7},
+    ]  # fmt: skip
     made: list[TopRequest | ExampleRequest] = [TopRequest.model_validate(one) for one in plain + filtered + others]
     return [*made, ExampleRequest.model_validate({"row": 3, "query": texts[4]}), ExampleRequest(row=2)]
 

@@ -59,16 +59,12 @@ def test_attention_that_is_signed_passes_over_members_far_below_nought() -> None
 @pytest.mark.parametrize(
     ("text", "pooling"),
     [
-        ("sum", Pooling("sum")),
-        ("mean", Pooling("mean")),
-        ("attention", Pooling("attention")),
-        ("signed-attention", Pooling("signed-attention")),
-        ("order-1", Pooling("order", 1)),
-        ("order-12", Pooling("order", 12)),
-        ("order-inf", Pooling("order")),
+        ("sum", Pooling("sum")), ("mean", Pooling("mean")), ("attention", Pooling("attention")),
+        ("signed-attention", Pooling("signed-attention")), ("order-1", Pooling("order", 1)),
+        ("order-12", Pooling("order", 12)), ("order-inf", Pooling("order")),
         ("order-2-paper", Pooling("order", 2, constants="paper")),
     ],
-)
+)  # fmt: skip
 def test_texts_of_pools_are_read_and_written_alike(text: str, pooling: Pooling) -> None:
     assert Pooling.parse(text) == pooling
     assert Pooling.parse(pooling) == pooling
