@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from worlds.commands import refused
 from worlds.small_world import tree, write_published
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
@@ -82,13 +83,6 @@ def run(folder, run, monkeypatch):
     return run
 
 
-def _refused(ran: tuple[int, str, str], words: str) -> None:
-    status, out, err = ran
-    assert (status, out, err.count("\n")) == (1, "", 1), err
-    assert err.startswith("airrep: error: ")
-    assert words in err
-
-
 JUDGE = ("--labels", "labels#0", *LABELS, "--set", "resamples=50")
 
 
@@ -119,7 +113,7 @@ def test_evaluate_lds_writes_an_artifact_with_tags_and_its_command(run):
     status, out, err = run(*command)
     assert (status, json.loads(out)) == (0, found)
     assert "run: was finished already" in err
-    _refused(run("evaluate", "tfidf", *JUDGE, "--out", "run"), "made with another")
+    refused(run("evaluate", "tfidf", *JUDGE, "--out", "run"), "made with another")
     assert tree(Path("run")) == before
     assert run("show", "run", "--verify")[0] == 0
     assert run("evaluate", "tfidf", *JUDGE, "--out", "run", "--replace")[0] == 0
@@ -159,11 +153,11 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
     whole = ("--set", "what_if=true")
-    _refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "its first fine-tune must")
-    _refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "has no temperature")
+    refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "its first fine-tune must")
+    refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "has no temperature")
     tuned = ("--labels", "removals", "--tune", "labels#1")
-    _refused(run("evaluate", "tfidf", *LABELS, *tuned), "--tune")
-    _refused(run("evaluate", "--labels", "labels#0", *LABELS), "no index is given")
+    refused(run("evaluate", "tfidf", *LABELS, *tuned), "--tune")
+    refused(run("evaluate", "--labels", "labels#0", *LABELS), "no index is given")
 
 
 def test_a_random_part_is_left_out_by_a_percentage(run):
@@ -178,14 +172,14 @@ def test_a_random_part_is_left_out_by_a_percentage(run):
     said = " ".join(out.split())
     assert "predicted from the 2 examples" in said
     assert "signal-to-noise ratio of the effects: " in said
-    _refused(run("evaluate", "tfidf", "--labels", "part-labels", *LABELS, "--tune", "labels#1"), "--tune")
+    refused(run("evaluate", "tfidf", "--labels", "part-labels", *LABELS, "--tune", "labels#1"), "--tune")
 
 
 @pytest.mark.parametrize("asked", ["--subsets 9", "--size 3"])
 @pytest.mark.parametrize("removals", ["--removals 3", "--set removals_by=source"])
 def test_sizes_of_random_subsets_beside_removals_are_refused(run, asked, removals):
     drawn = f"sample train.jsonl --out idle --instances 1 {removals} {asked}".split()
-    _refused(run(*drawn), f"{asked.split()[0]} works only with random subsets")
+    refused(run(*drawn), f"{asked.split()[0]} works only with random subsets")
     assert not Path("idle").exists()
 
 
@@ -221,19 +215,19 @@ def test_labels_of_two_fine_tunings_in_one_value_are_named(run):
 def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
     shutil.copytree("labels", "moved/labels-copy", dirs_exist_ok=True)
     asked = ("evaluate", "tfidf", *LABELS, "--labels")
-    _refused(run(*asked, "labels#0,0"), "labels/0 and labels/0 have the same examples")
-    _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "labels/0 and labels-copy/0 have")
-    _refused(
+    refused(run(*asked, "labels#0,0"), "labels/0 and labels/0 have the same examples")
+    refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "labels/0 and labels-copy/0 have")
+    refused(
         run(*asked, "labels#0", "--tune", "moved/labels-copy"),
         "labels-copy/0 (a train/query split) are also in --labels (as labels/0)",
     )
-    _refused(
+    refused(
         run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
         "labels/1 and labels/1 have the same",
     )
     loo = ("evaluate", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
-    _refused(run(*loo), "removals/0 and removals/0 have the same")
-    _refused(run("evaluate", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
+    refused(run(*loo), "removals/0 and removals/0 have the same")
+    refused(run("evaluate", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
 
 
 def test_runs_are_compared_pair_by_pair(run):
@@ -251,12 +245,12 @@ def test_runs_are_compared_pair_by_pair(run):
     before = tree(Path("compared"))
     again = ("compare", "in-sum", "in-mean", "in-attention", "--set", "resamples=50", "--out", "compared")
     assert "was finished already" in run(*again)[2]
-    _refused(run("compare", "in-sum", "in-mean", "--out", "compared"), "compared: holds a comparison made with another")
+    refused(run("compare", "in-sum", "in-mean", "--out", "compared"), "compared: holds a comparison made with another")
     assert tree(Path("compared")) == before
     assert run("evaluate", "tfidf", "--labels", "labels#1", *LABELS, "--out", "elsewhere")[0] == 0
-    _refused(run("compare", "in-sum", "elsewhere"), "elsewhere and in-sum cannot be compared")
-    _refused(run("compare", "in-sum"), "the evaluations hold only one result")
-    _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
+    refused(run("compare", "in-sum", "elsewhere"), "elsewhere and in-sum cannot be compared")
+    refused(run("compare", "in-sum"), "the evaluations hold only one result")
+    refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
 
 
 def test_labels_in_the_published_layout_bring_their_data(run):
@@ -266,8 +260,8 @@ def test_labels_in_the_published_layout_bring_their_data(run):
     assert status == 0, err
     assert "8 queries and 6 subsets of flan" in out
     assert "the noise ceiling is unknown, because there is only one seed" in out
-    _refused(run("evaluate", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
-    _refused(run("evaluate", "flan-index", "--labels", "labels"), "train data")
+    refused(run("evaluate", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
+    refused(run("evaluate", "flan-index", "--labels", "labels"), "train data")
 
 
 def test_selections_are_fine_tuned_on_as_a_training_was(run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,39 +314,39 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
     status, out, err = run(*judged, "--rows", "source", "--json")
     assert status == 0, err
     assert json.loads(out)["facts"]["queries_without_facts"] == sum(not one.source for one in QUERIES.take([0, 1, 2]))
-    _refused(run(*judged, "--remove", "2"), "--remove needs --queries and --lm")
-    _refused(run("evaluate", "tfidf", "--rows", "source"), "Add --queries")
-    _refused(run(*judged, *tuned, "--rows", "source"), "--rows with --lm needs --count")
-    _refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of 60 examples. Remove 1 to 30")
-    _refused(
+    refused(run(*judged, "--remove", "2"), "--remove needs --queries and --lm")
+    refused(run("evaluate", "tfidf", "--rows", "source"), "Add --queries")
+    refused(run(*judged, *tuned, "--rows", "source"), "--rows with --lm needs --count")
+    refused(run(*judged, *tuned, "--remove", "31"), "--remove 31: is 31 of 60 examples. Remove 1 to 30")
+    refused(
         run(*judged, *tuned, "--remove", "2", "--rows", "source"), "--rows has no effect with --queries and --remove"
     )
-    _refused(run(*judged, *tuned, "--remove", "2", "--partial"), "--partial has no effect")
+    refused(run(*judged, *tuned, "--remove", "2", "--partial"), "--partial has no effect")
 
 
 def test_settings_of_one_index_are_given_by_its_name(run):
-    _refused(
+    refused(
         run("evaluate", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"),
         "--set b:ngrams: does not begin with the name of an index",
     )
-    _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:nothing=2"), "'nothing' is not a setting here")
-    _refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=2"), "with another model or other settings")
+    refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:nothing=2"), "'nothing' is not a setting here")
+    refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=2"), "with another model or other settings")
     assert run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=1")[0] == 0
 
 
 def test_bad_names_and_tags_are_refused(run):
-    _refused(run("evaluate", "=tfidf", *JUDGE), "'=tfidf': does not name an index")
-    _refused(run("evaluate", "tfidf", "tfidf", *JUDGE), "two rows are called 'tfidf'")
-    _refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: must be key=value")
+    refused(run("evaluate", "=tfidf", *JUDGE), "'=tfidf': does not name an index")
+    refused(run("evaluate", "tfidf", "tfidf", *JUDGE), "two rows are called 'tfidf'")
+    refused(run("evaluate", "tfidf", *JUDGE, "--tag", "role"), "--tag role: must be key=value")
     twice = ("--tag", "a=1", "--tag", "a=2")
-    _refused(run("evaluate", "tfidf", *JUDGE, *twice), "--tag a=2: the key 'a' is given twice")
+    refused(run("evaluate", "tfidf", *JUDGE, *twice), "--tag a=2: the key 'a' is given twice")
 
 
 def test_evaluate_refuses_other_data_and_other_indexes(run):
     run("index", "queries.jsonl", "--method", "tfidf", "--out", "small")
-    _refused(run("evaluate", "small", "--labels", "labels#0", *LABELS), "small: lacks the example")
-    _refused(run("evaluate", "tfidf", "--labels", "labels", "--data", "train.jsonl"), "other queries data")
-    _refused(run("evaluate", "tfidf", "--labels", "labels#7", *LABELS), "there is no instance (train/query split) '7'")
+    refused(run("evaluate", "small", "--labels", "labels#0", *LABELS), "small: lacks the example")
+    refused(run("evaluate", "tfidf", "--labels", "labels", "--data", "train.jsonl"), "other queries data")
+    refused(run("evaluate", "tfidf", "--labels", "labels#7", *LABELS), "there is no instance (train/query split) '7'")
 
 
 @pytest.mark.slow
@@ -366,12 +360,12 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     status, out, err = run("evaluate", "dmi", "--labels", "labels#0", *LABELS, "--json")
     assert status == 0, err
     assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
-    _refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "Method datamodels knows only these")
-    _refused(
+    refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "Method datamodels knows only these")
+    refused(
         run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"),
         "labels: these labels (measured losses) have 2 instances",
     )
-    _refused(
+    refused(
         run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm"),
         "another settings.folds (was 4, now 5)",
     )
@@ -383,11 +377,11 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
 )
 def test_datamodels_refuse_options_of_an_encoder(run, beside):
     asked = ("train", "labels#0", "--method", "datamodels", *LABELS, "--out", "idle", *beside.split())
-    _refused(run(*asked), beside.split()[0].removeprefix("--"))
+    refused(run(*asked), beside.split()[0].removeprefix("--"))
     assert not Path("idle").exists()
 
 
 def test_what_lacks_is_named(run):
-    _refused(run("evaluate", "i", "--lm", "m"), "--queries, and --count or --remove")
-    _refused(run("evaluate", "i", "--queries", "q.jsonl", "--count", "3"), "--count needs --lm")
-    _refused(run("evaluate", "i", "--queries", "q.jsonl", "--why"), "so it needs --labels")
+    refused(run("evaluate", "i", "--lm", "m"), "--queries, and --count or --remove")
+    refused(run("evaluate", "i", "--queries", "q.jsonl", "--count", "3"), "--count needs --lm")
+    refused(run("evaluate", "i", "--queries", "q.jsonl", "--why"), "so it needs --labels")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Ran, Run
+from worlds.commands import Ran, Run, refused
 from worlds.small_world import make_corpus
 
 import airrep
@@ -39,8 +39,7 @@ GROUPS = ["[" * 100_000, "[[1e400]]", '{"a": "b"}', "[[99999999999999999999]]", 
 @pytest.mark.parametrize("text", GROUPS, ids=range(len(GROUPS)))
 def test_files_of_groups_that_are_none(run: Run, text: str) -> None:
     Path("groups.json").write_text(text)
-    status, _, err = run("group", "index", "q.jsonl", "--by", "groups.json")
-    assert (status, err.count("\n")) == (1, 1)
+    refused(run("group", "index", "q.jsonl", "--by", "groups.json"))
 
 
 def test_a_filter_on_a_field_that_no_example_has_is_told_as_that(run: Run) -> None:

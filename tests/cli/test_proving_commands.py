@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Run
+from worlds.commands import Run, refused
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
@@ -116,13 +116,9 @@ def test_sample_says_what_was_chosen_and_evaluate_what_is_missing(run: Run) -> N
     ran = run("sample", "train.jsonl", "--queries", "queries.jsonl", "--out", "subsets")
     assert ran.status == 0, ran.err
     assert "1 instance, each of 60 examples and 12 queries; 100 subsets of 12, so 100 fine-tunes" in ran.err
-    ran = run("evaluate", "index")
-    assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "airrep prove index QUERIES --lm MODEL --budget 30m" in ran.err
+    refused(run("evaluate", "index"), "airrep prove index QUERIES --lm MODEL --budget 30m")
     ran = run("evaluate", "index", "--labels", "subsets")
     assert ran.status == 1
     assert "airrep label subsets DATA --lm MODEL --out LABELS" in ran.err
     for other in ("index", "train.jsonl"):
-        ran = run("evaluate", "index", "--labels", other)
-        assert (ran.status, ran.err.count("\n")) == (1, 1)
-        assert "airrep prove" in ran.err
+        refused(run("evaluate", "index", "--labels", other), "airrep prove")

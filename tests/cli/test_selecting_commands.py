@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Ran, Run
+from worlds.commands import Ran, Run, refused
 from worlds.small_world import tree
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_answers import ParrotWorld, make_tasks
@@ -43,13 +43,6 @@ SELECT = ("evaluate", "words=train-index", "--queries", "queries.jsonl", "--lm",
 QUICK = ("--set", "max_new_tokens=4", "--set", "learning_rate=1e-2", "--set", "epochs=1", "--set", "device=cpu")
 
 
-def _refused(ran: Ran, words: str) -> None:
-    status, out, err = ran
-    assert (status, out, err.count("\n")) == (1, "", 1), err
-    assert err.startswith("airrep: error: ")
-    assert words in err
-
-
 def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
     status, out, err = run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--set", "vote=3,5")
     assert status == 0, err
@@ -72,7 +65,7 @@ def test_classify_writes_once_and_shows_what_is_there(run: Run) -> None:
     assert (status, json.loads(again)) == (0, value)
     assert "classified: was finished already" in err
     assert tree(Path("classified")) == before
-    _refused(run(*asked, "--set", "vote=2"), "another settings.votes")
+    refused(run(*asked, "--set", "vote=2"), "another settings.votes")
     assert run(*asked, "--set", "vote=2", "--replace")[0] == 0
     assert run("show", "classified", "--verify")[0] == 0
 
@@ -83,16 +76,16 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
     assert run("index", "train.jsonl", "--recipe", "recipe.yaml", "--out", "channels-index")[0] == 0
     asked = ("evaluate", "d=channels-index", "--queries", "queries.jsonl", "--out", "by-channels")
     assert run(*asked)[0] == 0
-    _refused(run(*asked, "--set", "d:recipe=words.yaml"), "by-channels")
+    refused(run(*asked, "--set", "d:recipe=words.yaml"), "by-channels")
     assert "was finished already" in run(*asked, "--set", "d:recipe=recipe.yaml")[2]
 
 
 def test_classify_refuses_in_one_line(run: Run) -> None:
-    _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
-    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index and ")
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "one query has only 30")
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
+    refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
+    refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index and ")
+    refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "one query has only 30")
+    refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
+    refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
     status, out, err = run(
         *CLASSIFY, "--queries", "gaps.jsonl", "--set", "skip_unlabelled=true", "--where", "label != 'towns'"
     )
@@ -120,7 +113,7 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
     assert json.loads(out)["tags"] == {"role": "tasks"}
     assert [row["name"] for row in json.loads(out)["rows"]] == ["words", "random", "full", "none"]
     assert tree(Path("selected")) == before
-    _refused(run(*asked, "--seeds", "2"), "another seeds (was 1, now 2)")
+    refused(run(*asked, "--seeds", "2"), "another seeds (was 1, now 2)")
 
 
 def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,15 +147,15 @@ def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest
 
 def test_select_refuses_in_one_line(run: Run) -> None:
     rate = ("--set", "learning_rate=1e-2")
-    _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting here")
-    _refused(run(*SELECT[:-1], "31", *rate), "--count is 31, but only 30 training examples")
-    _refused(run(*SELECT, "--set", "selecting=gaps.jsonl", *rate), 'query "bare": has no label')
-    _refused(
+    refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting here")
+    refused(run(*SELECT[:-1], "31", *rate), "--count is 31, but only 30 training examples")
+    refused(run(*SELECT, "--set", "selecting=gaps.jsonl", *rate), 'query "bare": has no label')
+    refused(
         run(*SELECT, "--set", "max_new_tokens=64", *rate, "--set", "device=cpu"),
         "max_new_tokens is 64. Set it below max_tokens, 64.",
     )
-    _refused(run(*SELECT, "--set", "engine=boat", *rate), "--set engine=boat: does not exist")
-    _refused(run(*SELECT[:-2]), "--count")
+    refused(run(*SELECT, "--set", "engine=boat", *rate), "--set engine=boat: does not exist")
+    refused(run(*SELECT[:-2]), "--count")
 
 
 def test_repeated_queries_are_told(run: Run) -> None:

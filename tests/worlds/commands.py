@@ -13,3 +13,11 @@ class Ran(NamedTuple):
 
 
 Run: TypeAlias = Callable[..., Ran]
+
+
+def refused(ran: Ran, *words: str) -> None:
+    """A command was refused in one line, which holds these words."""
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1), ran.err
+    assert ran.err.startswith("airrep: error: ")
+    for one in words:
+        assert one in ran.err

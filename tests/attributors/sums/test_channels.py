@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.commands import Run
+from worlds.commands import Run, refused
 from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
@@ -606,8 +606,7 @@ def test_an_index_whose_lm_after_a_warm_up_moved_is_appended_to(
     more = tmp_path / "more.jsonl"
     more.write_text('{"id": "m", "prompt": "k", "response": "a dog and a cat"}\n')
     append = ("append", str(built.path), str(more))
-    ran = run(*append)
-    assert (ran.status, "--set warmed=FOLDER" in ran.err) == (1, True)
+    refused(run(*append), "--set warmed=FOLDER")
     ran = run(*append, "--set", f"warmed={tmp_path / 'moved'}")
     assert (ran.status, "1 example added" in ran.err) == (0, True)
     assert run(*append, "--recipe", "kind").status != 0

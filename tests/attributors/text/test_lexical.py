@@ -350,16 +350,15 @@ def test_indexes_from_before_read_as_they_did(name: str) -> None:
     assert make_attributor(name, {"signs": True}).settings.model_dump(mode="json")["signs"] is True
 
 
-def test_the_command_says_where_words_have_no_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_command_says_where_words_have_no_spaces(run: Callable[..., tuple[int, str]]) -> None:
     rows = [{"prompt": "a", "response": text} for text in (RELATED, OTHER, "an English one", "one more, 春 in it")]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     said = "2 responses have no spaces between words"
     for method in METHODS:
-        assert said in run("index", "rows.jsonl", "--method", method, "--out", method).err
-        again = run("index", "rows.jsonl", "--method", method, "--set", "signs=true", "--out", f"{method} signs")
-        assert (again.status, said in again.err) == (0, False)
-    assert said not in run("index", "rows.jsonl", "--method", "ngram", "--set", "tokenizer=subwords", "--out", "x").err
+        assert said in run("index", "rows.jsonl", "--method", method, "--out", method)[1]
+        status, err = run("index", "rows.jsonl", "--method", method, "--set", "signs=true", "--out", f"{method} signs")
+        assert (status, said in err) == (0, False)
+    assert said not in run("index", "rows.jsonl", "--method", "ngram", "--set", "tokenizer=subwords", "--out", "x")[1]
 
 
 def test_words_of_mixed_texts() -> None:
