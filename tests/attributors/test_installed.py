@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.commands import Run, refused
+from worlds.commands import Run, done, refused
 from worlds.small_world import make_corpus
 
 import airrep
@@ -77,8 +77,7 @@ def test_it_works_on_the_command_line(overlap: Path, tmp_path: Path, monkeypatch
     ran = run("index", "train.jsonl", "--method", "overlap", "--set", "buckets=64", "--out", "i")
     assert (ran.status, "built: 30 examples, method overlap" in ran.err) == (0, True)
     asked = ("top", "i", "--prompt", "p", "--response", "answer 7", "-k", "1", "--json")
-    ran = run(*asked)
-    assert ran.status == 0
+    ran = done(run(*asked))
     hit = json.loads(ran.out)["queries"][0]["hits"][0]
     assert (hit["score"], hit["example"]["response"]) == (2.0, "answer 7")
     refused(run(*asked, "--set", "buckets=32"), "was built with another model or other settings")

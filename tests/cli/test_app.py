@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.commands import Run, refused
+from worlds.commands import Run, done, refused
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
@@ -38,16 +38,14 @@ def write(path: str, corpus: airrep.Corpus) -> str:
 def world(run: Run) -> Run:
     """A TF-IDF index of thirty examples, and four queries."""
     write("queries.jsonl", make_corpus(4, "q"))
-    ran = run("index", write("train.jsonl", make_corpus(30)), "--out", "runs/index", "--method", "tfidf")
-    assert ran.status == 0, ran.err
+    ran = done(run("index", write("train.jsonl", make_corpus(30)), "--out", "runs/index", "--method", "tfidf"))
     assert ran.out == ""
     assert "built: 30 examples, method tfidf; next: airrep top runs/index QUERIES" in ran.err
     return run
 
 
 def test_index_twice_is_told(world: Run) -> None:
-    ran = world("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf")
-    assert ran.status == 0
+    ran = done(world("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf"))
     assert "was finished already: 30 examples" in ran.err
     ran = world("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf", "--set", "ngrams=2")
     assert ran.status == 1
@@ -144,8 +142,7 @@ def test_marks_cannot_steer_the_terminal(run: Run) -> None:
     evil = "[red]cat[/red] \x1b[31m \u202e sat [/] " + "far away " * 40
     corpus = airrep.Corpus.from_examples([airrep.Example(evil, evil + "dog", id="t"), airrep.Example("b", "c", id="u")])
     assert run("index", write("train.jsonl", corpus), "--out", "runs/index", "--method", "ngram").status == 0
-    ran = run("top", "runs/index", "--prompt", evil, "--response", evil + "dog", "-k", "2", "--why")
-    assert ran.status == 0, ran.err
+    ran = done(run("top", "runs/index", "--prompt", evil, "--response", evil + "dog", "-k", "2", "--why"))
     assert "[red]cat[/red]" in ran.out
     assert not set("\x1b\u202e") & set(ran.out)
 
@@ -328,8 +325,7 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
 
 
 def test_select_writes_a_training_file_with_reasons(world: Run) -> None:
-    ran = world("select", "runs/index", "queries.jsonl", "--count", "5", "--out", "picked.jsonl")
-    assert ran.status == 0, ran.err
+    done(world("select", "runs/index", "queries.jsonl", "--count", "5", "--out", "picked.jsonl"))
     picked = airrep.read_corpus("picked.jsonl")
     assert len(picked) == 5
     reasons = [example.metadata["selected_by"] for example in picked]
@@ -346,8 +342,7 @@ def test_report_from_runs(world: Run) -> None:
     world("top", "runs/index", "queries.jsonl", "-k", "3", "--out", "runs/top")
     ran = world("group", "runs/index", "queries.jsonl", "--by", "source", "--out", "runs/group")
     assert "written to runs/group; next: airrep report runs/group --out report.html" in ran.err
-    ran = world("report", "runs/top", "runs/group", "--out", "page.html")
-    assert ran.status == 0, ran.err
+    done(world("report", "runs/top", "runs/group", "--out", "page.html"))
     page = Path("page.html").read_text()
     assert "question q 0" in page
     assert "forum" in page
@@ -403,8 +398,7 @@ def test_one_worker_on_ray_is_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
 def test_settings_from_a_file(run: Run) -> None:
     write("train.jsonl", make_corpus(6))
     Path("tfidf.yaml").write_text("ngrams: 2\n")
-    ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--set", "tfidf.yaml", "--set", "min_count=2")
-    assert ran.status == 0, ran.err
+    done(run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--set", "tfidf.yaml", "--set", "min_count=2"))
     assert airrep.Index("i").manifest["settings"] == {"ngrams": 2, "min_count": 2}
     ran = run("index", "train.jsonl", "--out", "j", "--set", "vew=response")
     assert (ran.status, "Did you mean 'view'?" in ran.err, ", view, " in ran.err) == (1, True, True), ran.err
@@ -424,8 +418,7 @@ def test_records_left_out_are_counted(run: Run) -> None:
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf")
     assert (ran.status, "train.jsonl:7" in ran.err, "add --skip-invalid" in ran.err) == (1, True, True)
     assert "Leave out --split." in run("index", "train.jsonl", "--out", "i", "--split", "test").err
-    ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid")
-    assert ran.status == 0
+    ran = done(run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid"))
     assert "1 record left out, the first: train.jsonl:7" in ran.err
     Path("turns.jsonl").write_text(
         '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'
@@ -459,8 +452,7 @@ LABEL = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--lm", "
 def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
     run, asked = labelling
     Path("both.yaml").write_text("epochs: 3\ncheckpointing: true\ntemplate: '{prompt} {response}'\nmax_tokens: 64\n")
-    ran = run(*LABEL, "--set", "both.yaml", "--set", "batch_tokens=99", "--set", "clip=2", "--set", "max_tokens=32")
-    assert ran.status == 0, ran.err
+    done(run(*LABEL, "--set", "both.yaml", "--set", "batch_tokens=99", "--set", "clip=2", "--set", "max_tokens=32"))
     lm, tuning = asked[0]["lm"], asked[0]["tuning"]
     assert (lm.lm, lm.checkpointing, lm.template, lm.batch_tokens) == ("lm", True, "{prompt} {response}", 99)
     assert lm.max_tokens == 32
@@ -483,8 +475,7 @@ def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict
     }
     for more, reason in reasons.items():
         refused(run(*start, *more), reason)
-    ran = run(*start, "--import", "losses.jsonl", "--lm", "any/name")
-    assert ran.status == 0, ran.err
+    ran = done(run(*start, "--import", "losses.jsonl", "--lm", "any/name"))
     assert "12 of 12 finished); next: airrep train labels" in ran.err
     assert not asked
     shown = run("show", "labels")
@@ -495,8 +486,7 @@ def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict
 def test_sample_writes_files_for_another_trainer(run: Run) -> None:
     write("train.jsonl", TRAIN)
     drawn = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
-    ran = run("sample", "train.jsonl", "--out", "plan", *drawn, "--write", "files")
-    assert ran.status == 0, ran.err
+    ran = done(run("sample", "train.jsonl", "--out", "plan", *drawn, "--write", "files"))
     assert "files: wrote the subsets and queries as JSONL; subsets.jsonl lists the files" in ran.err
     assert "train on each subset, then: airrep label plan train.jsonl --import LOSSES --out LABELS" in ran.err
     assert len(Path("files/subsets.jsonl").read_text().splitlines()) == 3
@@ -554,8 +544,7 @@ def test_label_names_the_training_only_when_all_is_there(labelling: tuple[Run, l
 def test_unfinished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
     run, _ = labelling
     run(*LABEL, "--part", "2/2")
-    shown = run("show", "labels")
-    assert shown.status == 0, shown.err
+    shown = done(run("show", "labels"))
     lines = dict(line.split(None, 1) for line in shown.out.splitlines())
     found = json.loads(run("show", "labels", "--json").out)
     given_up = len(found["quarantined"])
@@ -569,8 +558,7 @@ def test_unfinished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]
 def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
     run, _ = labelling
     run(*LABEL, "--partial")
-    shown = run("show", "labels", "--verify")
-    assert shown.status == 0, shown.err
+    shown = done(run("show", "labels", "--verify"))
     assert "files have the checksums in the manifest" in shown.err
     lines = dict(line.split(None, 1) for line in shown.out.splitlines())
     assert lines["lm"] == "toy"
@@ -662,15 +650,13 @@ def test_parts_of_objects_filter_and_group_and_unlike_values_stay_apart(run: Run
     assert "where 'meta.long == 1', column 1: there is no field \"meta.long\"" in ran.err
 
     def names(field: str) -> list[str]:
-        ran = run("group", "i", "queries.jsonl", "--by", field, "--json")
-        assert ran.status == 0, ran.err
+        ran = done(run("group", "i", "queries.jsonl", "--by", field, "--json"))
         return [group["name"] for group in json.loads(ran.out)["groups"]]
 
     assert names("meta.lang") == ["en", "de", "(none)"]
     assert names("meta.n") == ["1", '"1"', "2"]  # only those that look alike are in quotes
     assert run("group", "i", "queries.jsonl", "--by", "meta.long").err.startswith("airrep: error: field: there is no")
-    ran = run("select", "i", "queries.jsonl", "--count", "1", "--by", "meta.lang", "--most", "en=0", "--json")
-    assert ran.status == 0
+    done(run("select", "i", "queries.jsonl", "--count", "1", "--by", "meta.lang", "--most", "en=0", "--json"))
 
 
 def _chats(first: int, count: int, **more: Any) -> str:
@@ -689,8 +675,7 @@ def test_append_reads_as_the_index_was_read(run: Run) -> None:
     Path("others.jsonl").write_text(_chats(6, 1))
     options = ("--response-field", "chat", "--turns", "all")
     assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *options).status == 0
-    ran = run("append", "i", "more.jsonl")
-    assert ran.status == 0, ran.err
+    ran = done(run("append", "i", "more.jsonl"))
     assert "i: your data are read with the options that the index was built with: --response-field chat" in ran.err
     assert "4 examples added, 12 in all" in ran.err
     ran = run("append", "i", "others.jsonl", "--turns", "last", "--response-field", "chat")
@@ -802,16 +787,14 @@ def test_demo_runs_whole(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         lines = (demo.DATA / name).read_text().splitlines(keepends=True)
         (tmp_path / name).write_text("".join(lines[::step]))
     monkeypatch.setattr(demo, "DATA", tmp_path)
-    ran = run("demo", "--out", "demo")
-    assert ran.status == 0, ran.err
+    ran = done(run("demo", "--out", "demo"))
     assert "in place of Yes, zucchini can be eaten raw." in " ".join(ran.out.split())
     assert "alpaca_libre" in ran.out
     assert "airrep index YOUR.jsonl" in ran.out
     assert len(airrep.read_corpus("demo/selected.jsonl")) == 100
     page = Path("demo/report.html").read_text()
     assert "The static encoder learnt from" in page
-    again = run("demo", "--out", "demo")
-    assert again.status == 0, again.err
+    done(run("demo", "--out", "demo"))
 
 
 def test_completion_is_offered() -> None:

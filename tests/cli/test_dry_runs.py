@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.commands import Run
+from worlds.commands import Run, done
 from worlds.small_world import WORDED
 from worlds.toy_farm import QUERIES, TRAIN, make_plan
 from worlds.training_world import planted
@@ -27,8 +27,7 @@ def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 def told(run: Run, *arguments: str) -> str:
     """What a dry run prints; nothing is written."""
-    ran = run(*arguments, "--dry-run")
-    assert ran.status == 0, ran.err
+    ran = done(run(*arguments, "--dry-run"))
     assert sorted(path.name for path in Path().iterdir()) == sorted(WRITTEN)
     return str(ran.out)
 

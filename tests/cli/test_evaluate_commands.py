@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.commands import refused
+from worlds.commands import done, refused
 from worlds.small_world import tree, write_published
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
@@ -77,7 +77,6 @@ def folder(tmp_path_factory):
 def run(folder, run, monkeypatch):
     """Run the command line in this process: its status, stdout and stderr."""
     monkeypatch.chdir(folder)
-
     if not Path("tfidf").exists():
         assert run("index", "train.jsonl", "--method", "tfidf", "--out", "tfidf")[0] == 0
     return run
@@ -87,8 +86,7 @@ JUDGE = ("--labels", "labels#0", *LABELS, "--set", "resamples=50")
 
 
 def test_evaluate_lds_prints_one_table_for_several_indexes(run):
-    status, out, err = run("evaluate", "tfidf", "words=tfidf", *JUDGE)
-    assert status == 0, err
+    out = done(run("evaluate", "tfidf", "words=tfidf", *JUDGE)).out
     assert out.count("tfidf") >= 2  # as a path, and as a method
     assert "words" in out
     assert "[0.0, 0.0]" in out
@@ -100,8 +98,7 @@ def test_evaluate_lds_prints_one_table_for_several_indexes(run):
 def test_evaluate_lds_writes_an_artifact_with_tags_and_its_command(run):
     chosen = ("--pool", "attention", "--tune", "labels#1", "--tag", "role=tasks", "--tag", "size=6", "--json")
     command = ("evaluate", "my words=tfidf", *JUDGE, *chosen, "--out", "run")
-    status, out, err = run(*command)
-    assert status == 0, err
+    out = done(run(*command)).out
     found = json.loads(out)
     assert found["facts"]["tuned_on"] == ["labels/1"]
     assert found["rows"][0]["minus_first"] is None
@@ -129,15 +126,13 @@ def test_show_prints_what_evaluating_and_comparing_printed(run):
     for folder, command in asked.items():
         status, printed, err = run(*command, "--out", folder)
         assert status == 0, err
-        status, shown, err = run("show", folder)
-        assert status == 0, err
+        shown = done(run("show", folder)).out
         assert "95 %" in printed
         assert printed.strip() in shown
 
 
 def test_evaluate_loo_shows_the_effects_noise(run):
-    status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "resamples=50")
-    assert status == 0, err
+    out = done(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "resamples=50")).out
     assert "LOO × 100" in out
     assert "Pearson" in out
     assert "4 queries and 10 removals of removals/0" in out
@@ -145,13 +140,12 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert "signal-to-noise ratio of the effects: " in said
     assert "variance between removals minus the part due to seeds, divided by that part; 0 = only chance" in said
     assert "same sign" not in out.lower()
-    status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "what_if=true")
-    assert status == 0, err
+    out = done(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--set", "what_if=true")).out
     assert "same sign" in out.lower()
     assert "a removal raised a query's loss" in " ".join(out.split())
-    status, out, err = run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--json")
-    assert json.loads(out)["facts"]["signal_to_noise"] is not None
-    assert json.loads(out)["measure"] == "loo"
+    found = json.loads(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--json").out)
+    assert found["facts"]["signal_to_noise"] is not None
+    assert found["measure"] == "loo"
     whole = ("--set", "what_if=true")
     refused(run("evaluate", "tfidf", "--labels", "labels#0", *LABELS, *whole), "its first fine-tune must")
     refused(run("evaluate", "tfidf", "--labels", "removals", *LABELS, "--pool", "sum:2"), "has no temperature")
@@ -163,12 +157,10 @@ def test_evaluate_loo_shows_the_effects_noise(run):
 def test_a_random_part_is_left_out_by_a_percentage(run):
     """The field's removals: 95 % of the pool are kept, and what is left out predicts."""
     drawn = "sample train.jsonl --queries queries.jsonl --out part --instances 1 --train-count 40 --query-count 4"
-    status, _, err = run(*drawn.split(), "--subsets", "12", "--size", "95%")
-    assert status == 0, err
+    err = done(run(*drawn.split(), "--subsets", "12", "--size", "95%")).err
     assert "12 subsets of 38" in err
     label("part", TRAIN, QUERIES, TopicWorld(), FINE_TUNE, "part-labels", seeds=2)
-    status, out, err = run("evaluate", "tfidf", "--labels", "part-labels", *LABELS, "--set", "resamples=50")
-    assert status == 0, err
+    out = done(run("evaluate", "tfidf", "--labels", "part-labels", *LABELS, "--set", "resamples=50")).out
     said = " ".join(out.split())
     assert "predicted from the 2 examples" in said
     assert "signal-to-noise ratio of the effects: " in said
@@ -187,8 +179,7 @@ def test_evaluate_loo_tells_what_each_source_did(run):
     judged = ("evaluate", "tfidf", "--labels", "sources", *LABELS, "--set", "what_if=true", "--set", "resamples=50")
     status, out, err = run(*judged)
     assert status == 0, err
-    status, told, err = run(*judged, "--json")
-    assert status == 0, err
+    told = done(run(*judged, "--json")).out
     (removed,) = json.loads(told)["facts"]["removed"]
     assert {one["name"] for one in removed} == {f"source {topic}" for topic in TOPICS}
     assert sum(one["examples"] for one in removed) == 40
@@ -221,10 +212,8 @@ def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
         run(*asked, "labels#0", "--tune", "moved/labels-copy"),
         "labels-copy/0 (a train/query split) are also in --labels (as labels/0)",
     )
-    refused(
-        run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS),
-        "labels/1 and labels/1 have the same",
-    )
+    ran = run("evaluate", "--why", "--labels", "labels", "--labels", "labels#1", *LABELS)
+    refused(ran, "labels/1 and labels/1 have the same")
     loo = ("evaluate", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
     refused(run(*loo), "removals/0 and removals/0 have the same")
     refused(run("evaluate", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
@@ -233,11 +222,9 @@ def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
 def test_runs_are_compared_pair_by_pair(run):
     for pool in ("sum", "mean", "attention"):
         assert run("evaluate", f"{pool}=tfidf", *JUDGE, "--pool", pool, "--out", f"in-{pool}")[0] == 0
-    status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--set", "resamples=50", "--out", "compared")
-    assert status == 0, err
+    out = done(run("compare", "in-sum", "in-mean", "in-attention", "--set", "resamples=50", "--out", "compared")).out
     assert "p-values adjusted (Holm) for 3 pairs of indexes; 50 bootstrap draws" in out
-    status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--to", "sum", "--json")
-    assert status == 0, err
+    out = done(run("compare", "in-sum", "in-mean", "in-attention", "--to", "sum", "--json")).out
     assert [(pair["one"], pair["other"]) for pair in json.loads(out)["pairs"]] in (
         [("mean", "sum"), ("attention", "sum")],
         [("attention", "sum"), ("mean", "sum")],
@@ -256,8 +243,7 @@ def test_runs_are_compared_pair_by_pair(run):
 def test_labels_in_the_published_layout_bring_their_data(run):
     write_published(Path("bench/flan"), TRAIN.take(range(30)), QUERIES)
     assert run("index", "bench/flan/train.jsonl", "--method", "tfidf", "--out", "flan-index")[0] == 0
-    status, out, err = run("evaluate", "flan-index", "--labels", "bench/flan", "--set", "resamples=50")
-    assert status == 0, err
+    out = done(run("evaluate", "flan-index", "--labels", "bench/flan", "--set", "resamples=50")).out
     assert "8 queries and 6 subsets of flan" in out
     assert "the noise ceiling is unknown, because there is only one seed" in out
     refused(run("evaluate", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
@@ -292,27 +278,22 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
     few.write_text("".join(line + "\n" for line in (folder / "queries.jsonl").read_text().splitlines()[:3]))
     judged = ("evaluate", "tfidf", "words=tfidf", "--queries", "few.jsonl")
     tuned = ("--lm", lm, "--set", "epochs=1", "--set", "learning_rate=0.01")
-    made = {
-        "dropped": (*judged, *tuned, "--remove", "2,25%"),
-        "traced": (*judged, *tuned, "--rows", "source", "--count", "2"),
-    }
-    words = {
-        "dropped": ("rise × 100", "Top 15", "60 training examples and "),
-        "traced": ("MRR × 100", "Recall@10", "Tail patch"),
-    }
-    for name, command in made.items():
-        status, printed, err = run(*command, "--out", name)
-        assert status == 0, err
+    words = ("rise × 100", "Top 15", "60 training examples and "), ("MRR × 100", "Recall@10", "Tail patch")
+    for name, more, told in (
+        ("dropped", ("--remove", "2,25%"), words[0]),
+        ("traced", ("--rows", "source", "--count", "2"), words[1]),
+    ):
+        command = (*judged, *tuned, *more)
+        printed = done(run(*command, "--out", name)).out
         said = " ".join(printed.split())
-        assert all(word in said for word in words[name]), said
+        assert all(word in said for word in told), said
         assert "was finished already" in run(*command, "--out", name)[2]
         assert printed.strip() in run("show", name)[1]
         assert "Holm" in run("compare", name)[1]
     assert run("report", "dropped", "traced", "--out", "effects.html")[0] == 0
     assert "Drop the top and retrain" in (page := Path("effects.html").read_text())
     assert "Trace of facts" in page
-    status, out, err = run(*judged, "--rows", "source", "--json")
-    assert status == 0, err
+    out = done(run(*judged, "--rows", "source", "--json")).out
     assert json.loads(out)["facts"]["queries_without_facts"] == sum(not one.source for one in QUERIES.take([0, 1, 2]))
     refused(run(*judged, "--remove", "2"), "--remove needs --queries and --lm")
     refused(run("evaluate", "tfidf", "--rows", "source"), "Add --queries")
@@ -325,10 +306,8 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
 
 
 def test_settings_of_one_index_are_given_by_its_name(run):
-    refused(
-        run("evaluate", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"),
-        "--set b:ngrams: does not begin with the name of an index",
-    )
+    ran = run("evaluate", "a=tfidf", *JUDGE, "--set", "b:ngrams=2")
+    refused(ran, "--set b:ngrams: does not begin with the name of an index")
     refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:nothing=2"), "'nothing' is not a setting here")
     refused(run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=2"), "with another model or other settings")
     assert run("evaluate", "a=tfidf", *JUDGE, "--set", "a:ngrams=1")[0] == 0
@@ -355,20 +334,13 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     assert status == 0, err
     assert "R² × 100" in out
     assert "next: airrep index dm/train.jsonl --method datamodels --set weights=dm" in err
-    status, _, err = run("index", "dm/train.jsonl", "--method", "datamodels", "--set", "weights=dm", "--out", "dmi")
-    assert status == 0, err
-    status, out, err = run("evaluate", "dmi", "--labels", "labels#0", *LABELS, "--json")
-    assert status == 0, err
+    done(run("index", "dm/train.jsonl", "--method", "datamodels", "--set", "weights=dm", "--out", "dmi"))
+    out = done(run("evaluate", "dmi", "--labels", "labels#0", *LABELS, "--json")).out
     assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
     refused(run("evaluate", "dmi", "--labels", "labels#1", *LABELS), "Method datamodels knows only these")
-    refused(
-        run("train", "--method", "datamodels", "labels", *LABELS, "--out", "x"),
-        "labels: these labels (measured losses) have 2 instances",
-    )
-    refused(
-        run("train", "--method", "datamodels", "labels#0", *LABELS, "--out", "dm"),
-        "another settings.folds (was 4, now 5)",
-    )
+    train = ("train", "--method", "datamodels")
+    refused(run(*train, "labels", *LABELS, "--out", "x"), "labels: these labels (measured losses) have 2 instances")
+    refused(run(*train, "labels#0", *LABELS, "--out", "dm"), "another settings.folds (was 4, now 5)")
     assert run("show", "dm", "--verify")[0] == 0
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Run, refused
+from worlds.commands import Run, done, refused
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
 from worlds.trackers import write_trackers
@@ -43,26 +43,21 @@ def test_the_next_command_names_the_queries_and_what_removals_are_for(run, folde
     assert "was drawn from other query data" in forgotten.err
     assert "as DATA or with --queries" in forgotten.err
     said = following.replace("MODEL", "lm").replace("LABELS", "effects").split()
-    labelled = run(*said, "--set", "epochs=1")
-    assert labelled.status == 0, labelled.err
+    labelled = done(run(*said, "--set", "epochs=1"))
     following = labelled.err.strip().split("next: airrep ")[1]
     assert following == "evaluate INDEX --labels effects --data pool.jsonl --data asked.jsonl"
-    indexed = run("index", "pool.jsonl", "--method", "gte", "--encoder", "start", "--out", "words")
-    assert indexed.status == 0, indexed.err
-    judged = run(*following.replace("INDEX", "words").split())
-    assert judged.status == 0, judged.err
+    done(run("index", "pool.jsonl", "--method", "gte", "--encoder", "start", "--out", "words"))
+    judged = done(run(*following.replace("INDEX", "words").split()))
     assert "4 queries and 3 removals" in judged.out
 
 
 def test_sample_label_and_train_make_an_encoder_that_an_index_uses(run, folder):
     sizes = ["--instances", 3, "--held-out", 2, "--train-count", 20, "--query-count", 5, "--subsets", 4, "--size", 5]
-    sampled = run("sample", "data.jsonl", "--out", "subsets", *sizes)
-    assert sampled.status == 0, sampled.err
+    sampled = done(run("sample", "data.jsonl", "--out", "subsets", *sizes))
     assert "12 subsets of 5, so 12 fine-tunes with one seed; next: airrep label subsets data.jsonl" in sampled.err
     tuning = ["--set", "epochs=1", "--set", "learning_rate=1e-2", "--workers", 2, "--track", "trackio"]
     logged = write_trackers(folder / "trackers")
-    labelled = run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "labels", *tuning)
-    assert labelled.status == 0, labelled.err
+    labelled = done(run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "labels", *tuning))
     assert "15 of 15 done" in labelled.err
     entries = [json.loads(line) for line in logged.read_text().splitlines()]
     assert [one[0] for one in entries] == ["init", *["log"] * 15, "finish"]
@@ -70,8 +65,7 @@ def test_sample_label_and_train_make_an_encoder_that_an_index_uses(run, folder):
     assert [one[1]["fine-tunes/done"] for one in entries[1:-1]] == list(range(1, 16))
     chosen = ["--start", "start", "--set", "train_layers=1", "--steps", 4, "--set", "warmup_steps=1"]
     parts = ["labels#2", "--held-out", "labels#0", "--test", "labels#1", "--data", "data.jsonl", "--out", "encoder"]
-    trained = run("train", *parts, *chosen, "--track", "mlflow")
-    assert trained.status == 0, trained.err
+    trained = done(run("train", *parts, *chosen, "--track", "mlflow"))
     entries = [json.loads(line) for line in logged.read_text().splitlines()][len(entries) :]
     assert entries[-1] == ["finish", "FINISHED"]
     steps = [one[1] for one in entries if one[0] == "log"]
@@ -84,11 +78,9 @@ def test_sample_label_and_train_make_an_encoder_that_an_index_uses(run, folder):
     assert card["trained_for_attribution"] is learnt
     assert card["trained_group_sizes"] == ([5, 5] if learnt else None)
     assert ("trained; next: airrep index" in trained.err) is learnt
-    indexed = run("index", "data.jsonl", "--encoder", "encoder", "--out", "index")
-    assert indexed.status == 0, indexed.err
+    done(run("index", "data.jsonl", "--encoder", "encoder", "--out", "index"))
     for made in ("subsets", "labels", "encoder", "index"):
-        shown = run("show", made, "--verify")
-        assert shown.status == 0, shown.err
+        done(run("show", made, "--verify"))
 
 
 @pytest.mark.parametrize(
@@ -108,13 +100,11 @@ def test_warmup_makes_an_lm_that_is_found_again_and_serves_as_one(run):
     pytest.importorskip("peft")
     arguments = ["warmup", "data.jsonl", "--lm", "lm", "--out", "warm", "--count", 60, "--set", "checkpoints=2"]
     tuning = ["--set", "learning_rate=1e-2", "--set", "lora_rank=2", "--set", "batch_tokens=512"]
-    made = run(*arguments, *tuning)
-    assert made.status == 0, made.err
+    made = done(run(*arguments, *tuning))
     assert "nats per response token, steps: 4" in made.out
     told = made.err.splitlines()[-1]  # a slow machine tells how far it is before
     assert told == "warm: warmed up; next: airrep index data.jsonl --method less --lm warm --out INDEX"
-    again = run(*arguments, *tuning, "--json")
-    assert again.status == 0, again.err
+    again = done(run(*arguments, *tuning, "--json"))
     assert again.err.startswith("warm: was finished already; next: ")
     found = json.loads(again.out)
     assert found["steps"] == 4
@@ -124,7 +114,5 @@ def test_warmup_makes_an_lm_that_is_found_again_and_serves_as_one(run):
     other = run(*arguments, "--set", "epochs=3")
     assert other.status == 1
     assert other.err.splitlines()[-1].startswith("airrep: error: warm: holds a warm-up made with another fine_tune.")
-    shown = run("show", "warm", "--verify")
-    assert shown.status == 0, shown.err
-    on = run("warmup", "data.jsonl", "--lm", "warm", "--out", "warmer", "--count", 10)
-    assert on.status == 0, on.err
+    done(run("show", "warm", "--verify"))
+    done(run("warmup", "data.jsonl", "--lm", "warm", "--out", "warmer", "--count", 10))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Run, refused
+from worlds.commands import Run, done, refused
 from worlds.small_world import make_corpus, tree
 from worlds.tiny_bert import tiny_folder
 
@@ -17,7 +17,6 @@ from airrep.answers.together import SetResult, top_of_set
 def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the command line in this process, in a folder with a TF-IDF index of thirty examples."""
     monkeypatch.chdir(tmp_path)
-
     for name, corpus in (("train", make_corpus(30)), ("queries", make_corpus(4, "q"))):
         write(f"{name}.jsonl", corpus)
     assert run("index", "train.jsonl", "--out", "index", "--method", "tfidf").status == 0
@@ -33,16 +32,13 @@ def write(path: str, examples: airrep.Corpus | list[airrep.Example]) -> None:
 
 def test_top_tells_what_taught_an_answer(run: Run) -> None:
     typed = ("--prompt", "question e 3", "--response", "answer 21")
-    ran = run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json")
-    assert ran.status == 0, ran.err
+    ran = done(run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json"))
     told = json.loads(ran.out)
     asked = airrep.Example("question e 3", "answer 21", "query")
     assert told == airrep.top(airrep.Index("index"), [asked], 3, better="answer 7").to_dict()
     write("answer 7", [])
-    assert (
-        "is read as the text of an answer"
-        in run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json").err
-    )
+    again = run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json")
+    assert "is read as the text of an answer" in again.err
     table = run("top", "index", *typed, "--better", "answer 7", "--why").out
     assert "in place of answer 7" in table
     assert "same words:" in table
@@ -72,9 +68,8 @@ def test_top_beside_the_spread(run: Run) -> None:
 
 
 def test_answers_become_a_page(run: Run) -> None:
-    evil = airrep.Example(
-        "<script>alert(1)</script>\x1b[31m", "</td><img src=x onerror=alert(2)>", "<b>e</b>", source="<i>"
-    )
+    script, image = "<script>alert(1)</script>\x1b[31m", "</td><img src=x onerror=alert(2)>"
+    evil = airrep.Example(script, image, "<b>e</b>", source="<i>")
     write("train.jsonl", [evil, *make_corpus(30)])
     assert run("index", "train.jsonl", "--out", "evil", "--method", "tfidf").status == 0
     made = {
@@ -84,8 +79,7 @@ def test_answers_become_a_page(run: Run) -> None:
         "set": ["top", "evil", "train.jsonl", "--aggregate", "-k", "2"],
     }
     for name, command in made.items():
-        ran = run(*command, "--out", name)
-        assert ran.status == 0, ran.err
+        ran = done(run(*command, "--out", name))
         assert f"airrep report {name} --out" in ran.err
     assert run("report", *made, "--out", "all.html", "--set", "title=<h1>").status == 0
     page = Path("all.html").read_text()
@@ -112,9 +106,7 @@ def test_clean_writes_lists(run: Run) -> None:
     assert "exists already" in run("clean", "twice", "--lists", "lists").err
     before = tree(Path("lists"))
     Path("lists/keep.jsonl").write_text("old")
-    assert (
-        run("clean", "twice", "--kind", "duplicate", "--kind", "harmful", "--lists", "lists", "--replace").status == 0
-    )
+    done(run("clean", "twice", "--kind", "duplicate", "--kind", "harmful", "--lists", "lists", "--replace"))
     assert tree(Path("lists")) == before
     Path("lists/thesis.txt").write_text("years of work")
     spared = run("clean", "twice", "--lists", "lists", "--replace")
@@ -154,9 +146,8 @@ def test_audit_shows_what_leaks(run: Run) -> None:
 
 
 def test_mix_writes_configurations(run: Run) -> None:
-    ran = run(
-        "mix", "index", "queries.jsonl", "--write", "yaml=a/mix.yaml", "--write", "llama-factory=lf.yaml", "--json"
-    )
+    written = ("--write", "yaml=a/mix.yaml", "--write", "llama-factory=lf.yaml")
+    ran = run("mix", "index", "queries.jsonl", *written, "--json")
     assert ran.err == "a/mix.yaml: written\nlf.yaml: written\n"
     assert {one["name"] for one in json.loads(ran.out)["sources"]} == {"forum", "books"}
     assert Path("a/mix.yaml").read_text().startswith("by: source\nweights:\n")
@@ -179,8 +170,7 @@ def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
         "--most", "forum=0", "--most", "books=3", "--set", "diversity=0.3",
         "--tokens", "40", "--set", "tokenizer=words",
     )  # fmt: skip
-    ran = run("select", "index", "queries.jsonl", "--by", "source", *named, "--out", "picked.jsonl")
-    assert ran.status == 0, ran.err
+    ran = done(run("select", "index", "queries.jsonl", "--by", "source", *named, "--out", "picked.jsonl"))
     picked = airrep.read_corpus("picked.jsonl")
     told = sum(one.metadata["selected_by"]["tokens"] for one in picked)
     assert f"picked.jsonl: {len(picked)} examples, {told} tokens in all, the last at rank" in ran.err
@@ -199,8 +189,7 @@ def test_many_queries_are_summed_up(run: Run, queries: int) -> None:
         ("group", "index", "many.jsonl", "--by", "source"),
         ("what-if", "index", "many.jsonl", "--remove", 'source == "forum"'),
     ):
-        ran = run(*command)
-        assert ran.status == 0, ran.err
+        ran = done(run(*command))
         each = queries == 3
         assert ("m2" in ran.out) == each, command
         assert ("--wide" in ran.out) != each, command
@@ -208,10 +197,8 @@ def test_many_queries_are_summed_up(run: Run, queries: int) -> None:
 
 
 def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
-    write(
-        "copies.jsonl",
-        [airrep.Example(one.prompt, f"{one.response} " * 9, f"c{n}") for n, one in enumerate(make_corpus(30))],
-    )
+    nine = [airrep.Example(one.prompt, f"{one.response} " * 9, f"c{n}") for n, one in enumerate(make_corpus(30))]
+    write("copies.jsonl", nine)
     assert run("index", "copies.jsonl", "--out", "copied", "--method", "tfidf").status == 0
     ran = run("audit", "copied", "copies.jsonl")
     assert "… 10 more" in ran.out
@@ -261,8 +248,7 @@ def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
     typed = ("index", "--prompt", "zzzz", "--response", "zzz qqq")
     asked = {"top": typed, "group": (*typed, "--by", "source"), "what-if": (*typed, "--remove", "source == 'forum'")}
     for command, more in asked.items():
-        ran = run(command, *more)
-        assert ran.status == 0, ran.err
+        ran = done(run(command, *more))
         assert ZERO in " ".join(ran.out.split()), command
         assert "none stands out" not in ran.out
         assert ZERO not in run(command, "index", "queries.jsonl", *more[5:]).out
@@ -303,9 +289,8 @@ def test_conversations_that_became_one_text_are_told_and_found_again(run: Run) -
         said = run(*command).err
         assert (told in said) == (listed != "axolotl")  # whose files hold messages
         assert (f"--to records --data YOUR-DATA --only {listed} --out" in said) == (listed != "axolotl")
-        assert run(*RECORDS, "data.jsonl", "--only", listed, "--out", "records.jsonl", "--replace").err.endswith(
-            "copied unchanged\n"
-        )
+        ran = run(*RECORDS, "data.jsonl", "--only", listed, "--out", "records.jsonl", "--replace")
+        assert ran.err.endswith("copied unchanged\n")
         assert json.loads(Path("records.jsonl").read_text().splitlines()[-1]) == record
     where = ("--where", 'id != "chat 1"')
     assert "one text here" not in run("select", *asked, *where, "--count", "30", "--out", "plain.jsonl").err
@@ -402,13 +387,11 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
         ("clean", "chats", "--kind", "duplicate"),
         ("audit", "chats", "queries.jsonl", "--out", "audited"),
     ):
-        ran = run(*command, "--wide")
-        assert ran.status == 0, ran.err
+        ran = done(run(*command, "--wide"))
         assert asked in " ".join(ran.out.replace("│", " ").split()), command
         assert "System:" not in ran.out
     for page, kept in (("a.html", ("run", "removed")), ("b.html", ("audited",))):
-        ran = run("report", *kept, "--out", page)
-        assert ran.status == 0, ran.err
+        done(run("report", *kept, "--out", page))
         assert "Where is parcel 3 of mine? I wait." in Path(page).read_text()
 
 

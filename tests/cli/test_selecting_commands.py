@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Ran, Run, refused
+from worlds.commands import Ran, Run, done, refused
 from worlds.small_world import tree
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_answers import ParrotWorld, make_tasks
@@ -31,7 +31,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the command line in this process: its status, stdout and stderr."""
     monkeypatch.chdir(folder)
-
     for name in ("train", "few"):
         if not Path(f"{name}-index").exists():
             assert run("index", f"{name}.jsonl", "--method", "tfidf", "--out", f"{name}-index")[0] == 0
@@ -44,8 +43,7 @@ QUICK = ("--set", "max_new_tokens=4", "--set", "learning_rate=1e-2", "--set", "e
 
 
 def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
-    status, out, err = run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--set", "vote=3,5")
-    assert status == 0, err
+    out = done(run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--set", "vote=3,5")).out
     for words in ("words", "again", "Macro", "Vote@3", "Vote@5", "100.0", "would be 30.0", "query were '"):
         assert words in out, words
     assert "6 queries of 3 classes (field label), 30 training examples" in out
@@ -98,8 +96,7 @@ def test_classify_refuses_in_one_line(run: Run) -> None:
 def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
     chosen = ("--set", "full=true", "--set", "selecting=other.jsonl", "--tag", "role=tasks")
     asked = (*SELECT, *QUICK, *chosen, "--out", "selected")
-    status, out, err = run(*asked)
-    assert status == 0, err
+    _, out, err = done(run(*asked))
     for words in ("words", "random", "full", "none", "over tasks", "colours", "numbers", "towns"):
         assert words in out, words
     assert "For each of 3 tasks (field label), 3 of 30 training examples were selected to suit other queries." in out
@@ -107,8 +104,7 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
     assert "selected: written" in err
     assert not Path("selected.partial").exists()
     before = tree(Path("selected"))
-    status, out, err = run(*asked, "--json")
-    assert status == 0, err
+    _, out, err = done(run(*asked, "--json"))
     assert "selected: was finished already" in err
     assert json.loads(out)["tags"] == {"role": "tasks"}
     assert [row["name"] for row in json.loads(out)["rows"]] == ["words", "random", "full", "none"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.commands import Run
+from worlds.commands import Run, done
 from worlds.tiny_lms import some_examples, tiny_lm, write_adapters
 
 from airrep.attributors.methods import before_training, channels_before_training, make_attributor
@@ -94,8 +94,7 @@ def test_the_command_says_which_lm_was_read(tmp_path: Path, adapter: str, run: R
     data = tmp_path / "data.jsonl"
     data.write_text("".join(f'{{"prompt": "a", "response": "b {row}"}}\n' for row in range(9)))
     how = ("index", str(data), "--method", "rds", "--device", "cpu", "--out")
-    found = run(*how, str(tmp_path / "1"), "--lm", adapter)
-    assert found.status == 0, found.err
+    found = done(run(*how, str(tmp_path / "1"), "--lm", adapter))
     assert f"built: 9 examples, method rds with the LM {tmp_path / 'base'}, without the adapters {adapter}" in found.err
     merged = run(*how, str(tmp_path / "2"), "--lm", adapter, "--set", "merged=true")
     assert "built: 9 examples, method rds;" in merged.err

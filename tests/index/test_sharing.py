@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.commands import Run, refused
+from worlds.commands import Run, done, refused
 from worlds.small_world import HashAttributor, make_corpus, tree
 from worlds.tiny_lms import tiny_lm
 
@@ -186,8 +186,7 @@ def test_the_command_line_makes_and_joins_parts(tmp_path: Path, run: Run) -> Non
         more = ["--set", f"state={tmp_path / 'p1'}"] if number == 2 else []
         out = ["--out", str(tmp_path / f"p{number}"), "--part", f"{number}/2", *more]
         assert run(*common, *out).status == 0
-    joined = run("append", *(str(tmp_path / name) for name in ("joined", "p1", "p2")))
-    assert joined.status == 0, joined.err
+    joined = done(run("append", *(str(tmp_path / name) for name in ("joined", "p1", "p2"))))
     assert "joined: 50 examples, method tfidf" in joined.err
     assert run(*common, "--out", str(tmp_path / "whole")).status == 0
     assert tree(tmp_path / "joined") == tree(tmp_path / "whole")

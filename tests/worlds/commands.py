@@ -15,6 +15,12 @@ class Ran(NamedTuple):
 Run: TypeAlias = Callable[..., Ran]
 
 
+def done(ran: Ran) -> Ran:
+    """What a command did that ended well."""
+    assert ran.status == 0, ran.err
+    return ran
+
+
 def refused(ran: Ran, *words: str) -> None:
     """A command was refused in one line, which holds these words."""
     assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1), ran.err

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from worlds.commands import Ran, Run, refused
+from worlds.commands import Ran, Run, done, refused
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
@@ -33,9 +33,7 @@ def write(path: str, corpus: airrep.Corpus) -> None:
 
 
 def do(run: Run, line: str) -> Ran:
-    ran = run(*shlex.split(line))
-    assert ran.status == 0, ran.err
-    return ran
+    return done(run(*shlex.split(line)))
 
 
 def lines(path: str) -> list[str]:
