@@ -187,9 +187,8 @@ def test_bad_questions_are_told(world: airrep.Index) -> None:
     for settings in ({"order": 3}, {"nearly": 0.99}, {"contained": 1.1}, {"cosine": 2.0}, {"cosine": float("nan")}):
         with pytest.raises(ConfigError, match="audit: "):
             airrep.audit(world, [Example("a", "b")], settings=settings)
-    with pytest.raises(
-        ConfigError, match="'ordre' is not a setting here; expected one of contained, cosine, nearly, order"
-    ):
+    told = "'ordre' is not a setting here; expected one of contained, cosine, nearly, order"
+    with pytest.raises(ConfigError, match=told):
         airrep.audit(world, [Example("a", "b")], settings={"ordre": 4})
 
 

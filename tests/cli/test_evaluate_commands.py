@@ -278,10 +278,9 @@ def test_the_top_is_dropped_and_facts_are_traced(run, folder: Path) -> None:
     few.write_text("".join(line + "\n" for line in (folder / "queries.jsonl").read_text().splitlines()[:3]))
     judged = ("evaluate", "tfidf", "words=tfidf", "--queries", "few.jsonl")
     tuned = ("--lm", lm, "--set", "epochs=1", "--set", "learning_rate=0.01")
-    words = ("rise × 100", "Top 15", "60 training examples and "), ("MRR × 100", "Recall@10", "Tail patch")
     for name, more, told in (
-        ("dropped", ("--remove", "2,25%"), words[0]),
-        ("traced", ("--rows", "source", "--count", "2"), words[1]),
+        ("dropped", ("--remove", "2,25%"), ("rise × 100", "Top 15", "60 training examples and ")),
+        ("traced", ("--rows", "source", "--count", "2"), ("MRR × 100", "Recall@10", "Tail patch")),
     ):
         command = (*judged, *tuned, *more)
         printed = done(run(*command, "--out", name)).out

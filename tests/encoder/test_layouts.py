@@ -191,9 +191,8 @@ def test_modules_that_the_library_cannot_run_are_refused_by_name(tmp_path: Path)
     from sentence_transformers.sentence_transformer import modules as m
 
     folder = saved([transformer(tmp_path), m.LSTM(16, 6), m.Pooling(12)], tmp_path / "saved")
-    with pytest.raises(
-        DataError, match=r"cannot run its modules \(Transformer, LSTM, Pooling\): KeyError: .*Correct the"
-    ):
+    told = r"cannot run its modules \(Transformer, LSTM, Pooling\): KeyError: .*Correct the"
+    with pytest.raises(DataError, match=told):
         load(folder)
     folder = saved(routed(lambda f: pooled(f), lambda f: pooled(f, dense()))(tmp_path), tmp_path / "routed")
     with pytest.raises(DataError, match=r"have shape \(16,\) for queries and \(12,\) for documents"):
@@ -206,9 +205,8 @@ def test_modules_that_the_library_cannot_run_are_refused_by_name(tmp_path: Path)
 @pytest.mark.parametrize("name", ["bag", "router static"])
 def test_a_longest_text_is_refused_where_whole_texts_are_read(name: str, tmp_path: Path) -> None:
     folder = saved(layouts()[name](tmp_path), tmp_path / "saved")
-    with pytest.raises(
-        ConfigError, match=r"max_tokens cannot be set, since its (BoW|StaticEmbedding) reads whole texts\. Leave"
-    ):
+    told = r"max_tokens cannot be set, since its (BoW|StaticEmbedding) reads whole texts\. Leave"
+    with pytest.raises(ConfigError, match=told):
         load(folder, max_tokens=10)
 
 
@@ -303,9 +301,8 @@ def test_folders_with_exported_weights_alone_are_refused(tmp_path: Path) -> None
     folder = tiny_folder(tmp_path / "model", ())
     (folder / "onnx").mkdir()
     (folder / "model.safetensors").rename(folder / "onnx" / "model.onnx")
-    with pytest.raises(
-        DataError, match=r"model\.onnx: is an export for ONNX or OpenVINO, and the folder has no model\.safetensors"
-    ):
+    told = r"model\.onnx: is an export for ONNX or OpenVINO, and the folder has no model\.safetensors"
+    with pytest.raises(DataError, match=told):
         load(folder)
 
 

@@ -163,9 +163,8 @@ def test_failed_fine_tunes_are_named_and_lose_no_others(index: Index, tmp_path: 
     out, log = tmp_path / "run", tmp_path / "log"
     bad, settings = ParrotWorld(str(log), poison=poison), _settings(random=False)
     asked: list[str] = []
-    with pytest.raises(
-        TrainingError, match=r"fine-tunes failed \(1\), the first: hash, task numbers, seed 0: fine-tune"
-    ):
+    told = r"fine-tunes failed \(1\), the first: hash, task numbers, seed 0: fine-tune"
+    with pytest.raises(TrainingError, match=told):
         evaluate_selection(
             [("hash", index)], QUERIES, bad, settings, out=out, retries=1, on_task=lambda r: asked.append(r.error or "")
         )

@@ -370,9 +370,8 @@ def test_append_twice_adds_once(index: airrep.Index) -> None:
     before = tree(index.path)
     assert len(first.append(more)) == 70
     assert tree(index.path) == before
-    with pytest.raises(
-        DataError, match=r"example 'e0' is already in the index, like 50 of these 60 examples \(row 0\)"
-    ):
+    told = r"example 'e0' is already in the index, like 50 of these 60 examples \(row 0\)"
+    with pytest.raises(DataError, match=told):
         first.append(make_corpus(60))
     changed = airrep.Corpus.from_examples([airrep.Example("other", "text", id="e3")])
     with pytest.raises(DataError, match=r"example 'e3' is already in the index with other texts"):

@@ -79,18 +79,16 @@ def test_what_is_learnt_comes_from_the_corpus_or_another_part(tmp_path: Path, mo
 def test_parts_that_make_no_index_are_refused(tmp_path: Path) -> None:
     one, two, three = parts_of(tmp_path / "a")
     out = tmp_path / "joined"
-    with pytest.raises(
-        ArtifactError, match=r"append: 1 of 3 parts are missing: 2\. Make them with: airrep index … --part 2/3"
-    ):
+    told = r"append: 1 of 3 parts are missing: 2\. Make them with: airrep index … --part 2/3"
+    with pytest.raises(ArtifactError, match=told):
         join_parts([one, three], out)
     shutil.copytree(two, tmp_path / "again")
     with pytest.raises(ArtifactError, match=r"again: is part 2/3, and so is .*p2\. Remove one"):
         join_parts([one, two, tmp_path / "again", three], out)
     for name, other in {"seed": HashAttributor("other"), "method": "tfidf"}.items():
         foreign = build_part(TRAIN, tmp_path / name, "3/3", other, shard_rows=8)
-        with pytest.raises(
-            ArtifactError, match=rf"{name}: holds a part of an index made with another .*Leave it out\."
-        ):
+        message = rf"{name}: holds a part of an index made with another .*Leave it out\."
+        with pytest.raises(ArtifactError, match=message):
             join_parts([one, two, foreign.path], out)
     cut = build_part(TRAIN, tmp_path / "cut", "4/4", HashAttributor(), shard_rows=8)
     with pytest.raises(ArtifactError, match=r"cut: is part 4/4, but .*p1 is part 1/3"):

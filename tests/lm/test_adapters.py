@@ -261,9 +261,8 @@ def test_damaged_or_infinite_adapters_are_refused(tmp_path: Path) -> None:
 def test_adapters_of_a_wider_lm_are_refused(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "base")
     write_adapters(tiny_lm(tmp_path / "wide", hidden_size=32), tmp_path / "adapter")
-    with pytest.raises(
-        ConfigError, match=r"cannot be loaded into a LlamaForCausalLM: .*size mismatch for .*--set base=MODEL$"
-    ):
+    told = r"cannot be loaded into a LlamaForCausalLM: .*size mismatch for .*--set base=MODEL$"
+    with pytest.raises(ConfigError, match=told):
         load(tmp_path / "adapter", base=str(tmp_path / "base"))
 
 

@@ -286,9 +286,8 @@ def test_neither_a_pad_token_nor_an_end_token_is_needed() -> None:
 
 
 def test_a_tokenizer_with_more_tokens_than_the_lm_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^lm tiny: its tokenizer gives token id \d+, but the LM has only 50 embeddings"
-    ):
+    told = r"^lm tiny: its tokenizer gives token id \d+, but the LM has only 50 embeddings"
+    with pytest.raises(ConfigError, match=told):
         make(vocabulary=50).tokenise([ASKED])
 
 

@@ -178,9 +178,8 @@ def test_a_warm_up_of_the_rate_that_outlasts_the_fine_tune_is_named(rank: int | 
     pytest.importorskip("peft")
     only = LORA.model_copy(update={"lora_rank": rank, "epochs": 1, "batch_examples": 12, "warmup_steps": 3})
     documents = lm.tokenise(some_examples())
-    with pytest.raises(
-        ConfigError, match=r"^fine-tune: warmup_steps=3 keeps the learning rate at 0 .*Lower warmup_steps"
-    ):
+    told = r"^fine-tune: warmup_steps=3 keeps the learning rate at 0 .*Lower warmup_steps"
+    with pytest.raises(ConfigError, match=told):
         lm.fine_tune(documents, only, seed=0)
     assert lm.fine_tune(documents, only.model_copy(update={"epochs": 2}), seed=0).steps == 2
 

@@ -191,9 +191,8 @@ def test_long_rows_are_cut_as_the_trainer_cuts_them() -> None:
     cut = make(max_tokens=70, cut="end").tokenise([long])
     assert cut.sequence(0).tolist() == whole[:70]
     assert int(cut.starts[0]) == int(make().tokenise([long]).starts[0])
-    with pytest.raises(
-        DataError, match=r"its response starts at token \d+, but cut=end keeps only the first 40 tokens"
-    ):
+    told = r"its response starts at token \d+, but cut=end keeps only the first 40 tokens"
+    with pytest.raises(DataError, match=told):
         make(max_tokens=40, cut="end").tokenise([long])
     with pytest.raises(DataError, match="cut=drop refuses examples longer than max_tokens=70"):
         make(max_tokens=70, cut="drop").tokenise([long])

@@ -233,9 +233,8 @@ def test_what_the_corpus_and_the_steps_do_not_hold_is_refused_before_training(
 
 def test_an_example_that_the_lm_cannot_read_is_named(base: str, train: Corpus, tmp_path: Path) -> None:
     long = Corpus.from_examples([*train, Example("why", "x" * 99, "long")])
-    with pytest.raises(
-        DataError, match=r'^warm-up: the LM .* cannot use 1 of 21 examples.*example "long": its response has'
-    ):
+    told = r'^warm-up: the LM .* cannot use 1 of 21 examples.*example "long": its response has'
+    with pytest.raises(DataError, match=told):
         warm_up(long, tmp_path / "warm", settings(base), FAST)
 
 

@@ -92,9 +92,8 @@ def test_a_dropped_pool_says_what_to_type(text: str) -> None:
     ],
 )
 def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(
-        ConfigError, match="does not exist; expected one of|only in order-1-paper and order-2-paper"
-    ) as caught:
+    told = "does not exist; expected one of|only in order-1-paper and order-2-paper"
+    with pytest.raises(ConfigError, match=told) as caught:
         Pooling.parse(text)
     assert f"pool {text!r}" in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -188,9 +188,8 @@ def test_other_pools_take_single_gains_and_other_methods_have_no_counts(tmp_path
     single = index.group_scores(ASKED, {"0": ["0"], "1": ["1"]}).scores
     np.testing.assert_allclose(both[:, 0], single.sum(axis=1), rtol=1e-5)
     other = build_index(STORED, tmp_path / "tfidf", method="tfidf")
-    with pytest.raises(
-        ConfigError, match=r"pool 'ngram-lm' .*: needs counts of n-grams, but tfidf has none\. Use method ngram"
-    ):
+    told = r"pool 'ngram-lm' .*: needs counts of n-grams, but tfidf has none\. Use method ngram"
+    with pytest.raises(ConfigError, match=told):
         other.group_scores(ASKED, {"both": ["0", "1"]}, pool="ngram-lm")
     with pytest.raises(ConfigError, match="pool 'order.* needs .*but ngram does not"):
         index.group_scores(ASKED, {"both": ["0", "1"]}, pool="order-1")

@@ -378,9 +378,8 @@ def test_reads_a_hub_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert read_corpus("org/name").reading.hub == (f"org/name@{'0a' * 20}",)
     files[f"hf://datasets/org/name@{'0b' * 20}/c.parquet"] = {}
     assert read_corpus("org/name").reading.hub == ()
-    with pytest.raises(
-        DataError, match=r"org/name: no such file, and .*'dev' .* cannot be loaded .*one of \['train'\]"
-    ):
+    told = r"org/name: no such file, and .*'dev' .* cannot be loaded .*one of \['train'\]"
+    with pytest.raises(DataError, match=told):
         read_corpus("org/name", split="dev")
     with pytest.raises(DataError, match=r"'dev' of config 'de' .* cannot be loaded"):
         read_corpus("org/name", split="dev", config="de")
