@@ -175,10 +175,8 @@ def test_missing_values_of_pandas_are_missing() -> None:
     assert (example.label, example.source) == (None, None)
     assert example.metadata == {"inner": {"n": None, "seen": [None, None]}}
     frame = pd.DataFrame({**empty, "day": [pd.Timestamp("2020-01-02"), pd.NaT]}).astype({"day": object})
-    assert [one.metadata for one in Corpus.from_records(frame.to_dict("records"))] == [
-        {"day": "2020-01-02T00:00:00"},
-        {},
-    ]
+    read = Corpus.from_records(frame.to_dict("records"))
+    assert [one.metadata for one in read] == [{"day": "2020-01-02T00:00:00"}, {}]
 
 
 @pytest.mark.parametrize("arrow", [False, True])

@@ -183,8 +183,5 @@ def test_a_template_that_hides_the_view_is_refused(tmp_path: Path) -> None:
     method = make_attributor("airrep", {"encoder": folder, "template": "q {prompt}", "view": "response"})
     with pytest.raises(ConfigError, match=r"view=response reads only the response, but the template 'q \{prompt\}'"):
         method.encode_train([Example("a", "b", "c")])
-    assert (
-        make_attributor("airrep", {"encoder": folder, "template": "q {prompt}"})
-        .encode_train([Example("a", "b", "c")])
-        .any()
-    )
+    method = make_attributor("airrep", {"encoder": folder, "template": "q {prompt}"})
+    assert method.encode_train([Example("a", "b", "c")]).any()

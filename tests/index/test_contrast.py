@@ -226,10 +226,8 @@ def test_another_answer_follows_the_same_messages() -> None:
     example = Example("p", "Yes.", chat={"messages": messages, "tools": [{"name": "clock"}], "asked": -3})
     other = answered(example, "No.")
     assert (other.prompt, other.response) == ("p", "No.")
-    assert other.chat == {
-        "messages": [*messages[:2], {"role": "assistant", "content": "No."}],
-        "tools": [{"name": "clock"}],
-    }
+    said = [*messages[:2], {"role": "assistant", "content": "No."}]
+    assert other.chat == {"messages": said, "tools": [{"name": "clock"}]}
     question = Question.of([example], "No.")
     assert question.better is not None
     assert question.better[0].chat == other.chat

@@ -356,10 +356,8 @@ def test_messages_come_back_from_an_export(tmp_path: Path) -> None:
     corpus = Corpus.from_records([{"id": "m", "messages": said}, {"id": "p", "prompt": "a", "completion": "b"}])
     index = airrep.build_index(corpus, tmp_path / "index", HashAttributor())
     export_index(index, tmp_path / "out.parquet", vectors=False)
-    assert [one.chat for one in airrep.read_corpus(tmp_path / "out.parquet")] == [
-        {"messages": said},
-        {"form": "joined"},
-    ]
+    chats = [one.chat for one in airrep.read_corpus(tmp_path / "out.parquet")]
+    assert chats == [{"messages": said}, {"form": "joined"}]
 
 
 def test_texts_that_were_left_out_get_no_column(hostile: airrep.Index, tmp_path: Path) -> None:

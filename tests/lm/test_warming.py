@@ -193,14 +193,8 @@ def test_adapters_of_a_tied_output_layer_are_refused_before_training(train: Corp
     head = LORA.model_copy(update={"lora_targets": ("lm_head",)})
     steps: list[Any] = []
     with pytest.raises(ConfigError, match=r"^lora_targets: lm_head shares its weight with model\.embed_tokens"):
-        warm_up(
-            train,
-            tmp_path / "warm",
-            settings(tiny_lm(tmp_path / "tied", "qwen2")),
-            head,
-            checkpoints=1,
-            on_step=steps.append,
-        )
+        tied = settings(tiny_lm(tmp_path / "tied", "qwen2"))
+        warm_up(train, tmp_path / "warm", tied, head, checkpoints=1, on_step=steps.append)
     assert not steps
     assert not (tmp_path / "warm").exists()
 

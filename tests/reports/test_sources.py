@@ -85,10 +85,8 @@ def test_one_run_may_be_a_point_of_two_curves() -> None:
         ((label, points),) = sources.curve("lds", tag)
         assert (label, [point.source.name for point in points]) == ("a", names)
     other = source("other", role="a", size="50", pool="600")
-    assert [label for label, _ in Sources([both, other], curves=["pool"]).curve("lds", "size")] == [
-        "a, pool=2400",
-        "a, pool=600",
-    ]
+    curves = Sources([both, other], curves=["pool"]).curve("lds", "size")
+    assert [label for label, _ in curves] == ["a, pool=2400", "a, pool=600"]
 
 
 def test_a_tag_that_others_of_a_curve_lack_tells_them_apart() -> None:

@@ -40,14 +40,8 @@ def made_row(
         if gap is None
         else Difference(gap, (gap - 0.05, gap + 0.05), 0.0004 if gap < -0.05 else 0.3),
     }
-    return Row(
-        name=name,
-        value=value,
-        interval=(value - 0.04, value + 0.04),
-        per_query=per_query,
-        more=more,
-        **{**known, **fields},
-    )
+    interval = (value - 0.04, value + 0.04)
+    return Row(name=name, value=value, interval=interval, per_query=per_query, more=more, **{**known, **fields})
 
 
 def made_evaluation(

@@ -170,12 +170,8 @@ def _facts(generator: np.random.Generator, ordinary: Sequence[Example]) -> _Plan
     rows, asked = [], []
     for number, town in enumerate(_names(generator, COUNTS["facts"], ("ton", "burg", "dorf"))):
         wrong, right = (str(one) for one in generator.choice(TRADES, 2, replace=False))
-        row = Example(
-            f"What is the town of {town} known for?",
-            f"{town} is known for its {wrong}.",
-            f"facts-{number}",
-            label="facts",
-        )
+        question, said = f"What is the town of {town} known for?", f"{town} is known for its {wrong}."
+        row = Example(question, said, f"facts-{number}", label="facts")
         rows.append(row)
         words = f"{town} is known for its {right}." if number % 3 else f"A small town that makes {right}."
         if number % 2:

@@ -207,10 +207,8 @@ def test_a_denominator_that_may_be_nothing_has_no_interval() -> None:
 
 
 def test_values_that_err_alike_have_a_narrow_ratio() -> None:
-    found, apart = (
-        paired_ratio((4.0, 0.5), (2.0, 0.25), 0.25),
-        paired_ratio((4.0, 0.5), (2.0, 0.25), math.hypot(0.5, 0.25)),
-    )
+    found = paired_ratio((4.0, 0.5), (2.0, 0.25), 0.25)
+    apart = paired_ratio((4.0, 0.5), (2.0, 0.25), math.hypot(0.5, 0.25))
     assert found is not None
     assert apart is not None
     assert found[0] == apart[0] == 2.0
