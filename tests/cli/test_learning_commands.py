@@ -88,12 +88,16 @@ def test_sample_label_and_train_make_an_encoder_that_an_index_uses(run, folder):
     [
         ("train labels#2 --held-out labels#2 --data data.jsonl --out unfair --start start", ""),
         ("label subsets data.jsonl --lm lm --out x --set gpus=1", "work only with Ray"),
-        ("adapt data.jsonl --lm lm --out x --budget soon", "budget 'soon': is not a duration"),
         ("warmup data.jsonl --lm lm --out x --set rank=2", "settings: 'rank' is not a setting here"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(run, words, told):
     refused(run(*words.split()), told)
+
+
+def test_adapt_refuses_a_budget_that_is_none(run):
+    ran = run("adapt", "data.jsonl", "--lm", "lm", "--out", "x", "--budget", "soon")
+    assert (ran.status, "budget 'soon': is not a duration" in ran.err) == (1, True)
 
 
 def test_warmup_makes_an_lm_that_is_found_again_and_serves_as_one(run):
