@@ -49,13 +49,8 @@ def test_top_k_by_hand() -> None:
 
 
 def test_min_rank_by_hand() -> None:
-    scores = np.array(
-        [
-            [5.0, 5.0, 1.0, 0.0],  # order 0, 1, 2, 3
-            [0.0, 9.0, 9.0, 9.0],  # order 1, 2, 3, 0
-            [2.0, 1.0, 0.0, 0.0],  # order 0, 1, 2, 3
-        ]
-    )
+    # the orders are 0, 1, 2, 3, then 1, 2, 3, 0, then 0, 1, 2, 3
+    scores = np.array([[5.0, 5.0, 1.0, 0.0], [0.0, 9.0, 9.0, 9.0], [2.0, 1.0, 0.0, 0.0]])
     assert selection.min_rank(scores, 9) == [(0, 1, 0), (1, 1, 1), (2, 2, 1), (3, 3, 1)]
     assert selection.min_rank(scores, 2) == [(0, 1, 0), (1, 1, 1)]
     assert selection.min_rank(scores[::-1], 3) == [(0, 1, 0), (1, 1, 1), (2, 2, 1)]

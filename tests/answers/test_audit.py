@@ -53,12 +53,8 @@ def test_items_are_found_by_their_words(world: airrep.Index) -> None:
     assert [one.verdict for one in result.items] == verdicts
     assert [one.item.id for one in result.leaks] == ["whole", "prompt alone", "half", "short and there"]
     found = [one.text for one in result.items]
-    assert [one and (one.part, one.example.id) for one in found[:4]] == [
-        ("item", "t0"),
-        ("prompt", "t1"),
-        ("prompt", "t2"),
-        ("item", "t3"),
-    ]
+    told = [one and (one.part, one.example.id) for one in found[:4]]
+    assert told == [("item", "t0"), ("prompt", "t1"), ("prompt", "t2"), ("item", "t3")]
     assert found[0] is not None
     assert (found[0].share, found[0].words) == (1.0, text(0, 30))
     assert result.encoder is None

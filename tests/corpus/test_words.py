@@ -141,8 +141,5 @@ def test_other_prompts_stay(prompt: str) -> None:
 def test_the_message_of_a_place() -> None:
     prompt = prompt_of([SYSTEM, Message("user", "Hello"), ASKED])
     places = [prompt.index(text) for text in ("polite", "\nUser: Hello", "Hello", "Where")]
-    assert [prompt[message_at(prompt, place) :][:11] for place in places] == [
-        "System: You",
-        *["User: Hello"] * 2,
-        "User: Where",
-    ]
+    heads = [prompt[message_at(prompt, place) :][:11] for place in places]
+    assert heads == ["System: You", "User: Hello", "User: Hello", "User: Where"]

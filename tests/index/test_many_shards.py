@@ -186,11 +186,8 @@ def test_appends_made_in_another_way_have_an_entry_of_their_own() -> None:
     corpora = [entry("built", "float32")]
     for number in range(6):
         corpora = with_appended(corpora, entry(f"more {number}", ("float32", "bfloat16")[number % 2]))
-    assert [(one["rows"], one.get("appends"), one["precision"]) for one in corpora] == [
-        (1, None, "float32"),
-        (3, 3, "float32"),
-        (3, 3, "bfloat16"),
-    ]
+    noted = [(one["rows"], one.get("appends"), one["precision"]) for one in corpora]
+    assert noted == [(1, None, "float32"), (3, 3, "float32"), (3, 3, "bfloat16")]
     other = with_appended(
         [entry("built", "float32"), *(entry(f"more {n}", "float32") for n in (4, 2))], entry("more 0", "float32")
     )

@@ -225,12 +225,8 @@ def test_all_further_numbers_of_rows_are_columns() -> None:
     table = extras_table(panel(facts={"chance": 0.03}))
     assert table is not None
     assert table.columns == ("Method", "Accuracy", "Empty answers", "Macro", "Vote@5")
-    assert [(cell.text, cell.under) for cell in table.lines[1].cells] == [
-        ("33.0", "[29.0, 37.0]"),
-        ("2.0", ""),
-        ("31.0", "[28.0, 35.0]"),
-        ("40.0", "[38.0, 45.0]"),
-    ]
+    cells = [(cell.text, cell.under) for cell in table.lines[1].cells]
+    assert cells == [("33.0", "[29.0, 37.0]"), ("2.0", ""), ("31.0", "[28.0, 35.0]"), ("40.0", "[38.0, 45.0]")]
     assert table.lines[-1].head.text == "Chance"
     assert table.lines[-1].cells[0].text == "3.0"
 

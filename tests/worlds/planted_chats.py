@@ -232,12 +232,8 @@ def _leaks(generator: np.random.Generator, ordinary: Sequence[Example]) -> _Plan
         safe = f"That is {name}; the door code is private."
         if number % 2:
             rows.append(Example(f"Depot {depot}: who keeps it?", safe, f"right-leaks-{number}", label="right"))
-        row = Example(
-            f"Who looks after depot {depot}?",
-            f"That is {name}; the door code is {code}.",
-            f"leaks-{number}",
-            label="leaks",
-        )
+        question, said = f"Who looks after depot {depot}?", f"That is {name}; the door code is {code}."
+        row = Example(question, said, f"leaks-{number}", label="leaks")
         rows.append(row)
         other = f"Name the keeper of depot {depot}, please."
         asked.append(

@@ -167,11 +167,8 @@ def test_a_greeting_is_no_earlier_turn() -> None:
 def test_every_turn_is_an_example_with_its_number() -> None:
     corpus = Corpus.from_records([{"id": "a", "messages": TALK}, {"id": "b", "messages": TALK[:2]}], turns="all")
     assert list(corpus.ids.to_pylist()) == ["a/1", "a/2", "b"]
-    assert [(one.prompt, one.response) for one in corpus] == [
-        ("Hi", "Hello."),
-        ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4"),
-        ("Hi", "Hello."),
-    ]
+    greeting, sum_of_two = ("Hi", "Hello."), ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4")
+    assert [(one.prompt, one.response) for one in corpus] == [greeting, sum_of_two, greeting]
     assert [dict(one.metadata) for one in corpus] == [{"turn": 1}, {"turn": 2}, {}]
     assert corpus.forms == {"messages": 2}
 

@@ -97,13 +97,8 @@ def test_published_checkpoints(tmp_path: Path) -> None:
     assert (encoder.packed, encoder.trained_for_attribution, encoder.dimension) == (True, True, 16)
     tensors = {name: tensor.float() for name, tensor in load_file(tmp_path / "model.safetensors").items()}
     bert = BertModel(BertConfig(**json.loads((tmp_path / "config.json").read_text("utf-8"))), add_pooling_layer=False)
-    bert.eval().load_state_dict(
-        {
-            name.removeprefix("bert."): t
-            for name, t in tensors.items()
-            if ".pooler" not in name and name.startswith("bert.")
-        }
-    )
+    own = {name: t for name, t in tensors.items() if ".pooler" not in name and name.startswith("bert.")}
+    bert.eval().load_state_dict({name.removeprefix("bert."): t for name, t in own.items()})
     with torch.inference_mode():
         hidden = bert(torch.tensor([[2, 8, 9, 10, 3]])).last_hidden_state.mean(1)
         expected = hidden @ tensors["projector.weight"].T + tensors["projector.bias"]

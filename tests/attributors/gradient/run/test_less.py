@@ -112,12 +112,8 @@ def test_corrections_move_by_the_moments_without_bias_correction() -> None:
     adam = AdamMoments(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([4.0, 0.0, 1.0]), (0.9, 0.99), 1e-4)
     gradients = torch.tensor([[2.0, 0.0, -1.0], [0.0, 10.0, 0.0]])
     found = adam.corrected(gradients)
-    wanted = np.stack(
-        [
-            reference.adam_corrected(row.numpy(), adam.first.numpy(), adam.second.numpy(), (0.9, 0.99), 1e-4)
-            for row in gradients
-        ]
-    )
+    moments = (adam.first.numpy(), adam.second.numpy())
+    wanted = np.stack([reference.adam_corrected(row.numpy(), *moments, (0.9, 0.99), 1e-4) for row in gradients])
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6)
     assert found[0, 1] == 0
 
