@@ -21,7 +21,7 @@ from airrep.corpus.records import Reading, Schema
 from airrep.corpus.schemas.conversations import MESSAGES
 from airrep.corpus.table import Column
 from airrep.errors import BESIDE, ArtifactError, ConfigError, check_unicode, escaped, many, near
-from airrep.index.shards import SHARD, Blocks, KeptChannel, Kind, Shard, Sieve, id_keys, reading
+from airrep.index.shards import SHARD, KeptChannel, Kind, Shard, Sieve, id_keys, reading
 from airrep.runtime.artifacts import (
     MANIFEST,
     as_written,
@@ -270,7 +270,7 @@ class IndexRows:
 
     def blocks(self, channel: str) -> "Sequence[Block]":
         """Return the features of a channel shard by shard, for programs that compute scores themselves."""
-        return Blocks(self.shards, channel)
+        return [shard.block(channel) for shard in self.shards]
 
     def example(self, row: int) -> Example:
         """Return the example of one row."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -403,22 +403,3 @@ def reading(path: Path) -> Iterator[None]:
             f"{path}: cannot be read: the index was altered, or replaced while it was open. "
             "Open it again; if that fails, build it again."
         ) from error
-
-
-class Blocks(Sequence["Block"]):
-    """The features of a channel, shard by shard, mapped on first access."""
-
-    def __init__(self, shards: Sequence[Shard], channel: str) -> None:
-        self._shards, self._channel = shards, channel
-
-    def __len__(self) -> int:
-        return len(self._shards)
-
-    @overload
-    def __getitem__(self, position: int) -> "Block": ...
-    @overload
-    def __getitem__(self, position: slice) -> "Blocks": ...
-    def __getitem__(self, position: int | slice) -> "Block | Blocks":
-        if isinstance(position, slice):
-            return Blocks(self._shards[position], self._channel)
-        return self._shards[position].block(self._channel)
