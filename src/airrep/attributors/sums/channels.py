@@ -55,11 +55,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     def __init__(self, settings: ChannelsSettings | None = None) -> None:
         super().__init__(settings or ChannelsSettings())
+        self.channels = self._settings.channels
+        self._relative = any(channel.relative and channel.weight > 0 for channel in self.channels)
         self._reference: Reference | None = None
-
-    @property
-    def channels(self) -> tuple[Channel, ...]:
-        return self._settings.channels
 
     @property
     def weights(self) -> list[tuple[object, ...]]:
@@ -83,11 +81,6 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                 raise ConfigError(
                     f"channel (method) {channel.title}: candidates={channel.candidates} works only with methods that "
                     f"store no features, such as ekfac, but {one.name} stores them. Remove candidates."
-                )
-            if isinstance(one, ChannelsAttributor):
-                raise ConfigError(
-                    "recipe (list of methods): one of its methods is itself a sum of methods. List the methods of "
-                    "that sum in the recipe."
                 )
         return made
 
@@ -163,10 +156,6 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             told = "" if before is None else check_after(_lm_files(before), _lm_files(after), before.get("template"))
             if told:
                 caution(_log, told)
-
-    @property
-    def _relative(self) -> bool:
-        return any(channel.relative and channel.weight > 0 for channel in self.channels)
 
     def save_state(self, folder: Path) -> None:
         """Write the state of each channel; its file names begin with the channel's number."""
