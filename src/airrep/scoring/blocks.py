@@ -257,23 +257,16 @@ def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
     return queries
 
 
-def narrow(queries: SparseRows, blocks: Sequence[Block]) -> "tuple[SparseRows, Narrow]":
-    """Keep the columns that some query has (narrow CSR: all); return the queries, and a reader of the blocks."""
-    whole = queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings)
-    if whole:
-        return queries, Narrow(blocks, None)
-    columns = distinct(queries.indices)
-    return select_columns(queries, columns), Narrow(blocks, columns)
-
-
 class Narrow:
-    """Read the sparse columns of blocks that some query has; the last block is cached.
+    """Read the sparse columns of blocks that some query has, of narrow CSR all; the last block is cached.
 
     Postings that make few pieces are read column by column, as they are stored.
     """
 
-    def __init__(self, blocks: Sequence[Block], columns: np.ndarray | None) -> None:
-        self._blocks, self.columns = blocks, columns
+    def __init__(self, queries: SparseRows, blocks: Sequence[Block]) -> None:
+        whole = queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings)
+        self._blocks, self.columns = blocks, None if whole else distinct(queries.indices)
+        self.queries = queries if self.columns is None else select_columns(queries, self.columns)
         self._last: tuple[tuple[int, bool], SparseMatrix] | None = None
 
     def read(self, piece: Piece) -> SparseMatrix:

@@ -15,10 +15,10 @@ from airrep.scoring.asked import ROUNDING, Asked, BoundedScores, Kept, check_siz
 from airrep.scoring.blocks import (
     PIECE_ROWS,
     Block,
+    Narrow,
     Piece,
     check_blocks,
     check_queries,
-    narrow,
     piece_rows,
     pieces_of,
     quantise,
@@ -197,7 +197,8 @@ class SparseAsked(Asked):
     ) -> None:
         self.queries, self.blocks, self.pooling, self.scale = queries, blocks, pooling, scale
         self.spans = spans_of(blocks)
-        self._narrow, self._stored = narrow(queries, blocks)
+        self._stored = Narrow(queries, blocks)
+        self._narrow = self._stored.queries
         self.final = not isinstance(blocks[0].features, Postings)
 
     def __len__(self) -> int:
