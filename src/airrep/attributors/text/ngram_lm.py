@@ -244,7 +244,8 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             some = train[start : start + TOGETHER]
             tokens = self._tokens(some)
             left -= tokens.numbers.nbytes + tokens.ends.nbytes
-            if left >= 0 and self._settings.lm is None:  # with an LM, encode_train needs places of tokens as well
+            # with an LM, encode_train needs places of tokens as well
+            if left >= 0 and self._settings.lm is None and isinstance(some, Corpus):
                 self._held[some.fingerprint] = tokens
             yield ngram_columns(tokens, orders, skip)
 
