@@ -132,6 +132,9 @@ def test_clean_shows_both_texts_and_acts_on_some_kinds(run: Run) -> None:
     assert len(Path("lists/keep.jsonl").read_text().splitlines()) + len(dropped) == 41
     refused(run("clean", "twice", "--kind", "duplicate", "--lists", "others", "--set", "drop=label"))
     assert run("clean", "twice", "--kind", "duplicate", "--set", "drop=duplicate").status == 1
+    ran = run("clean", "twice", "--lists", "others", "--set", "drop=harmful")  # all would count as examples to keep
+    assert (ran.status, ran.err.count("\n"), "there are no queries" in ran.err) == (1, 1, True)
+    assert not Path("others").exists()
 
 
 def test_the_source_to_drop_is_named(run: Run) -> None:
