@@ -68,6 +68,9 @@ def clean_command(
     others = options.better_of(better, own, asked or ())
     how: dict[str, Any] = {"better": others, "kinds": kinds, "label": label, "where": where, "encoder": near_by}
     result = clean(opened, asked, **how, progress=True)
+    for one in _split(drop):
+        if one in result.skipped:
+            raise ConfigError(f"--set drop={one}: is not checked: {result.skipped[one]}. Remove {one} from drop=.")
     if lists is not None:
         rows = list(result.dropped(dropped))
         result.write_lists(opened, lists, kinds=dropped, replace=delivery.replace)

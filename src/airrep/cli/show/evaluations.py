@@ -296,3 +296,5 @@ def print_result(path: Path) -> None:
     else:
         evaluation = Evaluation.read(path)
         _PRINT[evaluation.measure](evaluation)
+        if judged := evaluation.facts.get("judgement"):
+            say(judged)
