@@ -257,7 +257,7 @@ def prove(explorer: Explorer, asked: WhatIfRequest) -> dict[str, Any]:
     index, question = explorer.index(asked.index), explorer.question(asked.query)
     ids = [index.example(row).id for row in np.flatnonzero(_basket(explorer, index, asked)).tolist()]
     if not ids:
-        raise ConfigError("prove: no examples are chosen. Choose at least one, by a row, an id or a filter.")
+        raise ConfigError("examples: none are chosen. Choose at least one, by a row, an id or a filter.")
     listed = len(ids) > NAMED
     return {
         "command": prove_command(index, question, None if listed else ids),
