@@ -20,7 +20,6 @@ from airrep.reports.tables import (
     bytes_text,
     hundred,
     interval,
-    is_number,
     label_of,
     p_number,
     p_text,
@@ -30,6 +29,7 @@ from airrep.reports.tables import (
     three,
     true_minus,
 )
+from airrep.runtime.tracking import is_number
 from airrep.scoring.pooling import pooling_text
 
 ABOVE, BELOW = "▲", "▼"

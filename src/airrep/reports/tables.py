@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeGuard
+from typing import Any, NamedTuple, Self
 
 from airrep.corpus.places import Span
 from airrep.corpus.schemas.conversations import from_last_message
@@ -172,11 +172,6 @@ def span_text(values: Iterable[float | None], show: Callable[[float], str] = "{:
         return NOTHING
     low, high = show(min(known)), show(max(known))
     return low if low == high else f"{low} to {high}"
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Return True if a JSON value is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def label_of(key: str) -> str:
