@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from worlds.browser import SIZES, barriers, browser_page, needs_chromium, served
-from worlds.commands import runner
+from worlds.commands import Run, done
 from worlds.topics import WORDS, topics
 
 import airrep
@@ -86,13 +86,9 @@ def test_influence_is_the_mean_of_the_deviations_of_all_queries(index: airrep.In
     assert "names" not in header
 
 
-def test_groups_of_the_command_line_may_be_clusters(
-    index: airrep.Index, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = runner(capsys, monkeypatch)
+def test_groups_of_the_command_line_may_be_clusters(index: airrep.Index, run: Run) -> None:
     asked = ("--prompt", QUERY["prompt"], "--response", QUERY["response"])
-    ran = run("group", str(index.path), *asked, "--by", "cluster", "--json")
-    assert ran.status == 0, ran.err
+    ran = done(run("group", str(index.path), *asked, "--by", "cluster", "--json"))
     told = json.loads(ran.out)
     assert sum(one["size"] for one in told["groups"]) == len(index)
     best = int(np.argmax(told["queries"][0]["scores"]))
