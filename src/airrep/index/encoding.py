@@ -249,8 +249,8 @@ def write_shards(
         on_rows(0)
     for shard, made in encode_shards(attributor, missing, engine, on_rows):
         channels = check_alike(attributor, made.encoded, like)
-        like = {"channels": [one._asdict() for one in channels]}
-        write_shard(folder / "shards" / shard.name, shard.examples, made.encoded, channels, fingerprint)
+        like = {**(like or {}), "channels": [one._asdict() for one in channels]}
+        write_shard(folder / "shards" / shard.name, as_stored(like, shard.examples), made.encoded, channels, fingerprint)
         append_cost(folder, ENCODE, made.spent, examples=len(shard.examples), shard=shard.name)
     return [shard.name for shard in shards]
 
@@ -355,6 +355,11 @@ def without_texts(index: IndexRows, made: Path) -> None:
         content["files"] |= describe_files(made, [f"{place}/{EXAMPLES}", f"{place}/{SHARD}"])
         entries.append({**entry, **_shard_entry(shard.folder.name, record)})
     write_manifest(made, KIND, {**content, "shards": entries, "fields": [], TEXTS: False, RENDERED: index.rendered})
+
+
+def as_stored(manifest: Mapping[str, Any], corpus: Corpus) -> Corpus:
+    """Return examples as an index with a manifest stores them: without their texts if its texts were left out."""
+    return corpus if manifest.get(TEXTS, True) else Corpus(_blank(corpus.table))
 
 
 def _blank(table: pa.Table) -> pa.Table:
