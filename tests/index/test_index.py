@@ -379,7 +379,7 @@ def test_append_twice_adds_once(index: airrep.Index) -> None:
     assert len(first.append(more)) == 70
     assert tree(index.path) == before
     with pytest.raises(
-        DataError, match=r"example 'e0' is already in the index, like 50 of these 60 examples \(row 0\)"
+        DataError, match=r"example 'e0' is already in the index, but not all of these 60 examples are \(row 0\)"
     ):
         first.append(make_corpus(60))
     changed = airrep.Corpus.from_examples([airrep.Example("other", "text", id="e3")])

@@ -196,7 +196,7 @@ def _show_record(path: Path, *, as_json: bool) -> None:
 
 
 def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:
-    note(f"{path}: intact: all {len(manifest['files'])} files have the checksums in the manifest")
+    note(f"{path}: intact: {many(len(manifest['files']), 'file is', 'files are')} as the checksums in the manifest say")
 
 
 def _show_recipes(name: str | None, *, as_json: bool) -> None:

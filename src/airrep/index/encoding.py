@@ -250,7 +250,9 @@ def write_shards(
     for shard, made in encode_shards(attributor, missing, engine, on_rows):
         channels = check_alike(attributor, made.encoded, like)
         like = {**(like or {}), "channels": [one._asdict() for one in channels]}
-        write_shard(folder / "shards" / shard.name, as_stored(like, shard.examples), made.encoded, channels, fingerprint)
+        write_shard(
+            folder / "shards" / shard.name, as_stored(like, shard.examples), made.encoded, channels, fingerprint
+        )
         append_cost(folder, ENCODE, made.spent, examples=len(shard.examples), shard=shard.name)
     return [shard.name for shard in shards]
 
