@@ -496,7 +496,7 @@ def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[
     ran = run(*LABEL, "--set", "lm=other")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
     assert "'lm' is not a setting here; expected one of " in ran.err
-    assert "batch_tokens, beta, betas, checkpointing, clip, " in ran.err
+    assert re.search(r" clip, .* and \d+ more\. ", ran.err)
 
 
 def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
