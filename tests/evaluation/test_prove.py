@@ -100,8 +100,16 @@ def test_the_same_call_goes_on_and_more_seeds_add_to_it(index: Index, tmp_path: 
     more = prove(index, bad(), ASKED, world, **{**QUICK, "seeds": 7}, out=out)
     assert len(begun(log)) == 21
     assert more.repeats == 7
-    with pytest.raises(ArtifactError, match="another train"):
-        prove(index, bad(5), ASKED, world, **QUICK, out=out)
+    kept = (out / "subsets" / "manifest.json").read_bytes()
+    for rows, asked, settings, told in (
+        (bad(5), ASKED, QUICK, "other rows"),
+        (bad(), replace(ASKED, response="other"), QUICK, "other answers"),
+        (bad(), ASKED, {**QUICK, "context": 19}, "context"),
+        (bad(), ASKED, QUICK, "--seeds 7"),
+    ):
+        with pytest.raises(ArtifactError, match=told):
+            prove(index, rows, asked, world, **settings, out=out)
+        assert (out / "subsets" / "manifest.json").read_bytes() == kept, "the subsets behind the proof stay"
 
 
 def test_without_a_directory_one_question_has_one_place(index: Index) -> None:

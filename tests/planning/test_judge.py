@@ -51,6 +51,13 @@ def test_one_call_judges_and_goes_on(lm: str, tmp_path: Path) -> None:
         airrep.judge(index, make_corpus(5, "q"), lm, budget="5m", fine_tune=TUNING, out=made.path.parent)
 
 
+def test_gradients_that_would_take_too_long_are_told(tmp_path: Path) -> None:
+    told = list[str]()
+    rivals = judging.build_rivals(make_corpus(5), tmp_path, None, "tfidf", told.append)
+    assert [name for name, _ in rivals] == ["counting", judging.CHANCE]
+    assert [judging.LOGRA in line for line in told] == [True]
+
+
 @pytest.mark.usefixtures("quick")
 def test_better_answers_are_judged_by_differences_of_losses(lm: str, tmp_path: Path) -> None:
     index = airrep.build_index(make_corpus(60), tmp_path / "index", "tfidf")

@@ -1,8 +1,11 @@
 """The result of a proof: effects, their intervals, a sentence."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from airrep.index.results.hits import Record
 from airrep.index.results.result import Answer, Provenance
@@ -85,6 +88,8 @@ class ProofResult(Answer):
     fine_tune: dict[str, Any]
     cautions: tuple[str, ...]
     provenance: Provenance
+    path: Annotated[Path | None, Field(exclude=True)] = field(default=None, compare=False)
+    """Directory that :func:`airrep.prove` wrote the result to."""
     kind: ClassVar[str] = "proof"
     note: ClassVar[str] = (
         "These are losses after fine-tunes, not scores. They hold for this model, these settings and this data."

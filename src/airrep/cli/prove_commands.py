@@ -12,6 +12,7 @@ from airrep.answers.proof import ProofResult
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note
+from airrep.cli.running.history import record
 from airrep.cli.show.console import out, print_table, printable
 from airrep.cli.show.evaluations import print_correlations
 from airrep.errors import LM, ConfigError, need
@@ -124,12 +125,14 @@ def prove_command(
     model, tuning = configuring.of_lm(lm, computing, reading=reading)
     how: dict[str, Any] = {"fine_tune": tuning, "out": out, "engine": running.make(), "tell": note}
     how["on_task"] = TaskMeter()
+    made: ProofResult | Judgement
     if seconds is not None:
-        judged = judge(index, asked, model, budget=seconds, better=others, seed=proof["seed"], **how)
-        options.show(judged, print_judgement, as_json)
-        return
-    made = prove(index, naming.of(index), asked, model, others, **proof, retries=retries, **how)
-    options.show(made, print_proof, as_json)
+        made = judge(index, asked, model, budget=seconds, better=others, seed=proof["seed"], **how)
+    else:
+        made = prove(index, naming.of(index), asked, model, others, **proof, retries=retries, **how)
+    assert made.path is not None
+    record(made.path, ctx.meta["words"], replaces=False, before=None)  # the directory is known only now
+    options.show(made, print_judgement if seconds is not None else print_proof, as_json)
 
 
 def print_proof(found: ProofResult) -> None:

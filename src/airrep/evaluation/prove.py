@@ -16,7 +16,7 @@ from airrep.answers.proof import UNITS, Effect, Effects, NamedRow, ProofResult, 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.originals import hits_in
-from airrep.errors import LM, ConfigError, DataError, many, need
+from airrep.errors import LM, ArtifactError, ConfigError, DataError, many, need
 from airrep.evaluation.statistics.labels import REMEDY, Moved
 from airrep.evaluation.statistics.means import CONFIDENCE
 from airrep.index.contrast import Better, Question
@@ -27,7 +27,7 @@ from airrep.labels.farm import TaskReport, label
 from airrep.labels.fine_tuner import Learner
 from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan, write_plan
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import MANIFEST, beside, json_digest
+from airrep.runtime.artifacts import MANIFEST, REQUEST, beside, json_digest, read_manifest
 from airrep.runtime.engine import Engine
 from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream
@@ -247,9 +247,31 @@ class Trial:
         counts = {"instances": repeats, "train_count": None, "query_count": None, "subsets": 3, "size": self.sized + k}
         settings = SamplingSettings.of({"kind": "paired", **counts, "seed": self.seed}).model_dump(mode="json")
         request = {"train": self.train.fingerprint, "queries": self.queries.fingerprint, "settings": settings}
+        _refuse_other(out, request)
         rows = {"train": train, "queries": [np.arange(len(self.asked))] * repeats, "members": members}
         write_plan(out, request, rows, replace=True)
         return open_plan(out)
+
+
+def _refuse_other(out: Path, request: Mapping[str, Any]) -> None:
+    """Refuse to replace subsets that fine-tunes of another proof used (ArtifactError)."""
+    labels = out.parent / LABELS
+    if not (labels / REQUEST).is_file() or not (out / MANIFEST).is_file():
+        return
+    old = read_manifest(out, SUBSETS)["request"]
+    was, now = old["settings"], request["settings"]
+    differ = {
+        "rows or training examples": old["train"] != request["train"],
+        "answers": old["queries"] != request["queries"],
+        "values of context or seed": (was["size"], was["seed"]) != (now["size"], now["seed"]),
+    }
+    for what in (name for name, holds in differ.items() if holds):
+        raise ArtifactError(f"{out.parent}: holds a proof with other {what}, which is kept. Give another --out.")
+    if was["instances"] > now["instances"] and (labels / MANIFEST).is_file():
+        raise ArtifactError(
+            f"{out.parent}: holds a proof of {was['instances']} repeats. Give --seeds {was['instances']} or more, or "
+            "another --out."
+        )
 
 
 def _numbered(examples: Sequence[Example]) -> Corpus:
@@ -370,9 +392,9 @@ class _Case:
                 f"{len(trial.others):,} remaining rows have a text that differs from the named rows. Name fewer rows."
             )
         self.tell(
-            f"running {3 * self.settings.seeds:,} fine-tunes in sets of three. All read the same {trial.sized:,} "
-            f"random rows, and in addition: the {many(count, 'row')} to test, as many other random rows, or both. "
-            f"Results are kept in {out}"
+            f"running {3 * self.settings.seeds:,} fine-tunes in sets of three. The three of a set read the same "
+            f"{trial.sized:,} random rows, and in addition: the {many(count, 'row')} to test, as many other random "
+            f"rows, or both. Results are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}
@@ -384,7 +406,7 @@ class _Case:
         made = replace(made, cautions=tuple(cautions), lm=labels.state["lm"]["name"])
         path = made.save(out / PROOF, replace=True)
         self.tell(f"written to {path}; next: airrep report {path} --out proof.html")
-        return made
+        return replace(made, path=path)
 
     def _trial(self) -> tuple[Trial, list[str]]:
         mask = self.index.live.copy()

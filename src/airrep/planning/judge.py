@@ -489,8 +489,9 @@ def build_rivals(pool: Corpus, out: Path, lm: LmSettings | None, own: str, tell:
     Gradients are a rival only with an *lm*. *own*, the method of the index that is judged, is not a rival.
     """
     wanted: dict[str, str | Attributor] = {name: method for name, method in METHODS.items() if method != own}
-    if lm is None:
-        wanted.pop(LOGRA, None)
+    if lm is None and LOGRA in wanted:
+        del wanted[LOGRA]
+        tell(f"{LOGRA} is left out: its gradients would take more than a fifth of the time budget")
     found = []
     for name, method in {**wanted, CHANCE: RandomScores()}.items():
         try:

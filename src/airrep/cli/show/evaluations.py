@@ -297,3 +297,5 @@ def print_result(path: Path) -> None:
     else:
         evaluation = Evaluation.read(path)
         _PRINT[evaluation.measure](evaluation)
+        if judged := evaluation.facts.get("judgement"):
+            say(judged)

@@ -163,7 +163,8 @@ def print_options(method: Method) -> None:
 def print_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Print what an artifact holds and was made from."""
     more = _index_fields(path, manifest) if manifest["kind"] == "index" else manifest.get("provenance", {})
-    print_fields({"path": shown(str(path)), "kind": manifest["kind"], "files": size_of(manifest), **more})
+    known = {name: value for name, value in more.items() if value not in (None, "")}
+    print_fields({"path": shown(str(path)), "kind": manifest["kind"], "files": size_of(manifest), **known})
 
 
 def size_of(manifest: Mapping[str, Any]) -> str:
