@@ -179,6 +179,8 @@ def test_texts_that_the_encoder_cannot_read_are_not_judged_by_meaning(tmp_path: 
     foreign = airrep.audit(index, items, where="id != 'art'")
     assert [one.meaning for one in foreign.items] == [None] * 4
     assert foreign.not_judged == 4
+    one = airrep.audit(index, items[:1])
+    assert "does not know most of their words: 1 item." in answer_tables(one)[0].caption
 
 
 def test_bad_questions_are_told(world: airrep.Index) -> None:

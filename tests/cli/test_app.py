@@ -297,12 +297,25 @@ def test_bad_pools_end_in_one_line(world: Run, command: tuple[str, ...], flags: 
     assert ran.err.startswith(f"airrep: error: {message}")
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", '{"a": []}', '{"a": "e1"}', '{"a": [1, "e1"]}', "{", '{"a": [true]}'])
-def test_bad_group_files_are_told(world: Run, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("{}", "groups"),
+        ("[]", "groups"),
+        ("{", "JSON"),
+        ('{"b": [1], "a": []}', "group 'a'"),
+        ('{"a": "e1"}', "group 'a'"),
+        ('{"a": [1, "e1"]}', "group 'a'"),
+        ("[[1], [true]]", "group '1'"),
+        ('{"a": [1], "b": [2], "a": [3]}', "'a' occurs twice"),  # the last one was used, and the first one lost
+    ],
+)
+def test_bad_group_files_are_told(world: Run, content: str, named: str) -> None:
     Path("groups.json").write_text(content)
     ran = world("group", "runs/index", "queries.jsonl", "--by", "groups.json")
     assert ran.status == 1
     assert ran.err.startswith("airrep: error: groups.json: ")
+    assert named in ran.err
     assert 'Write {"name": [ids or rows], …}' in ran.err
 
 

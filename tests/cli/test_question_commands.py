@@ -143,7 +143,7 @@ def test_clean_and_audit_show_what_was_taken_for_templates(run: Run) -> None:
     table = run("clean", "long", "--kind", "duplicate").out
     assert told.format("12 examples") + "you are polite and brief and never say." in " ".join(table.split())
     table = run("audit", "long", "eval.jsonl").out
-    assert told.format("1 items") + "you are polite and brief and never say." in " ".join(table.split())
+    assert told.format("1 item") + "you are polite and brief and never say." in " ".join(table.split())
 
 
 def test_audit_shows_what_leaks(run: Run) -> None:

@@ -136,6 +136,9 @@ def test_clean_shows_both_texts_and_acts_on_some_kinds(run: Run) -> None:
     ran = run("clean", "twice", "--kind", "duplicate", "--lists", "others", "--set", "drop=label")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
     assert run("clean", "twice", "--kind", "duplicate", "--set", "drop=duplicate").status == 1
+    ran = run("clean", "twice", "--lists", "others", "--set", "drop=harmful")  # all would count as examples to keep
+    assert (ran.status, ran.err.count("\n"), "there are no queries" in ran.err) == (1, 1, True)
+    assert not Path("others").exists()
 
 
 def test_the_source_to_drop_is_named(run: Run) -> None:

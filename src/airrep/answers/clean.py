@@ -239,7 +239,7 @@ def checked_kinds(kinds: Sequence[str] | None, known: Sequence[str]) -> list[str
     kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
     unknown = next((kind for kind in kinds if kind not in known), None)
     if unknown is not None or not kinds:
-        named = "no kind is given" if unknown is None else f"kind '{unknown}' does not exist"
+        named = "no kind is given" if unknown is None else f"kind '{unknown}' cannot be chosen here"
         meant = "" if unknown is None else near(unknown, known, "")
         raise ConfigError(f"clean: {named}. Choose from {', '.join(known)}. {meant}".rstrip())
     return kinds

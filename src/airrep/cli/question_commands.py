@@ -70,6 +70,9 @@ def clean_command(
     how: dict[str, Any] = {"better": others, "kinds": kinds, "label": label, "where": where, "encoder": near_by}
     with Meter("encoding examples") as meter:
         result = clean(opened, asked, **how, progress=meter)
+    for one in _split(drop):
+        if one in result.skipped:
+            raise ConfigError(f"--set drop={one}: is not checked: {result.skipped[one]}. Remove {one} from drop=.")
     if lists is not None:
         rows = list(result.dropped(dropped))
         result.write_lists(opened, lists, kinds=dropped, replace=delivery.replace)
