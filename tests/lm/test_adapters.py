@@ -163,7 +163,7 @@ def test_another_base_with_another_vocabulary_is_told(tmp_path: Path, caplog: py
     load(tmp_path / "adapter")
     load(tmp_path / "adapter", base=tiny_lm(tmp_path / "other", seed=1, vocab_size=ROWS - 3))
     messages = [record.getMessage() for record in caplog.records if record.name == "airrep.lm.lora"]
-    assert len(messages) == 2
+    assert len(messages) == 1
     told = (
         rf"model\.embed_tokens\.weight of its adapters \({ROWS + 8} tokens\) hardly resembles .* \({ROWS - 3} tokens\)"
     )

@@ -66,7 +66,7 @@ class EditableIndex(IndexRows):
             DataError: there are no examples to add, the method cannot use one, or an id is in the index already.
             ArtifactError: another process is writing there, or the encoder is not the one that made the index.
         """
-        from airrep.index.encoding import as_stored, corpus_entry, with_appended  # here, since queries do not need it
+        from airrep.index.encoding import blank, corpus_entry, with_appended  # here, since queries do not need it
 
         more = as_corpus(more, "append", self.reading.options)
         if len(more) == 0:
@@ -74,7 +74,7 @@ class EditableIndex(IndexRows):
         with _changing(self):
             now = self.reopened(self.attributor)
             more = usable(now.attributor, more, "append", skip_invalid)  # some methods read examples only when asked
-            if _has_all(now, as_stored(now.manifest, more)):
+            if _has_all(now, more if now.manifest.get(TEXTS, True) else blank(more)):
                 return _tidied(now)
             own = now.manifest["settings"].get("channels", [now.manifest])
             for name in sorted({"trak", "dsdm"} & {one["method"] for one in own}):

@@ -239,6 +239,7 @@ class StoredAdapters:
             if functional.cosine_similarity(one.float(), other.float(), 0) < _ALIKE:
                 told = f"{self._where}: {name} of its adapters ({len(own):,} tokens) hardly resembles that of its base"
                 caution(_log, f"{told} ({len(weight):,} tokens). Were they trained on another LM? {self._remedy}")
+                return
 
     def _resize(self, model: Any, rows: int) -> None:
         """Give a model with *rows* embeddings as many as the adapters hold; new rows are NaN until they are loaded."""
