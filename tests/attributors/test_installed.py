@@ -285,17 +285,6 @@ def test_a_package_that_an_earlier_place_hides_declares_nothing(install: Install
     assert "overlap" not in installed_methods()
 
 
-def test_unreadable_metadata_are_passed_over(install: Install, tmp_path: Path) -> None:
-    folder = install(EXAMPLE, "overlap = airrep_overlap:Overlap")
-    odd = folder / "odd-1.dist-info"
-    odd.mkdir()
-    (odd / "METADATA").write_bytes(b"Name: odd\nVersion: 1\n\xff\xfe")
-    (odd / "entry_points.txt").write_text("[airrep.attributors]\nno equals sign here\n[[[\n")
-    (folder / "empty-1.dist-info").mkdir()
-    assert [name for name in installed_methods() if name == "overlap"] == ["overlap"]
-    assert make_attributor("overlap").name == "overlap"
-
-
 def test_nothing_of_theirs_is_imported_before_it_is_needed(tmp_path: Path, install: Install) -> None:
     folder = install("open('imported', 'w').close()", "eager = airrep_eager:Thing", name="airrep-eager")
     (folder / "queries.jsonl").write_text('{"prompt": "some words", "response": "more words"}\n')

@@ -101,7 +101,7 @@ def test_an_empty_prompt_on_a_command_line_is_none(tmp_path: Path) -> None:
 
 
 def test_a_model_without_settings_has_no_prompts(tmp_path: Path) -> None:
-    assert not choose_prompts(tmp_path, "x", None, None)
+    assert choose_prompts(tmp_path, "x", None, None) == Prompts("", "")
 
 
 def test_a_word_that_names_no_prompt_is_refused_with_those_that_there_are(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ class Index(EditableIndex):
             )
         super().__init__(path, before=before)
         self.given = attributor
+        self._recent = RecentScores(HELD)
         self.changes: Mapping[str, Any] = before.changes if isinstance(before, Index) else {}
         """Settings that were changed since the build, without ``channels`` and ``candidates``."""
 
@@ -521,10 +522,6 @@ class Index(EditableIndex):
         kept = IndexKept(self, self._recent, progress)
         asked = self.attributor.ask(examples, kept, None if direct else count_rows(len(examples), progress))
         return asked if question.better is None else even_pairs(asked)
-
-    @cached_property
-    def _recent(self) -> RecentScores:
-        return RecentScores(HELD)
 
 
 def _learnt(manifest: Mapping[str, Any]) -> dict[str, Any]:
