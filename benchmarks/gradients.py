@@ -30,8 +30,13 @@ from cpu import interleave
 from tokenizers import Tokenizer
 
 from airrep.attributors.gradient.curvature import Kronecker, unit
-from airrep.attributors.gradient.logra import WhitenedSketch, Whitening
-from airrep.attributors.gradient.projection import Projections, project_gradients, random_projections
+from airrep.attributors.gradient.projection import (
+    Projections,
+    WhitenedSketch,
+    Whitening,
+    project_gradients,
+    random_projections,
+)
 from airrep.attributors.gradient.reading import Site, find_sites
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Example, read_corpus

@@ -146,7 +146,7 @@ def test_what_harms_many_queries_is_found(tmp_path: Path) -> None:
 def test_bad_questions_are_told(tmp_path: Path) -> None:
     index = build([topics(number) for number in range(40)], tmp_path)
     assert airrep.clean(index, kinds="duplicate") == airrep.clean(index, kinds=["duplicate"])
-    with pytest.raises(ConfigError, match="kind 'typo' does not exist. Choose from label, answer"):
+    with pytest.raises(ConfigError, match="kind 'typo' cannot be chosen here. Choose from label, answer"):
         airrep.clean(index, kinds=["typo"])
     with pytest.raises(ConfigError, match="has no field 'tag'; it has id, prompt"):
         airrep.clean(index, label="tag")

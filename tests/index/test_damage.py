@@ -13,13 +13,7 @@ from worlds.small_world import HashAttributor, make_corpus
 import airrep
 from airrep.errors import ArtifactError
 from airrep.index.shards import SHARD
-from airrep.runtime.artifacts import (
-    canonical_json,
-    describe_files,
-    json_digest,
-    read_manifest,
-    write_manifest,
-)
+from airrep.runtime.artifacts import canonical_json, describe_files, json_digest, read_manifest, write_manifest
 
 QUERIES = make_corpus(3, "q")
 
@@ -36,16 +30,6 @@ def ask_all(path: Path) -> None:
     index.top(QUERIES, k=len(index))
     index.group_scores(QUERIES, by="source", pool="attention")
     index.where("year > 2001")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("settings", ""), ("request", []), ("fields", "year"), ("corpora", {}), ("corpora", [True])]
-)
-def test_a_manifest_with_another_kind_of_value_is_refused(index: airrep.Index, name: str, value: object) -> None:
-    manifest = {**read_manifest(index.path), name: value}
-    write_manifest(index.path, manifest.pop("kind"), manifest)
-    with pytest.raises(ArtifactError, match=r"manifest\.json: does not have the form"):
-        airrep.Index(index.path)
 
 
 @pytest.mark.parametrize("name", ["examples.arrow", "features.npy", "codes.npy", "scales.npy", "bounds.npy", SHARD])

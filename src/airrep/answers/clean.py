@@ -239,7 +239,7 @@ def checked_kinds(kinds: Sequence[str] | None, known: Sequence[str]) -> list[str
     kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
     unknown = next((kind for kind in kinds if kind not in known), None)
     if unknown is not None or not kinds:
-        named = "no kind is given" if unknown is None else f"kind '{unknown}' does not exist"
+        named = "no kind is given" if unknown is None else f"kind '{unknown}' cannot be chosen here"
         meant = "" if unknown is None else near(unknown, known, "")
         raise ConfigError(f"clean: {named}. Choose from {', '.join(known)}. {meant}".rstrip())
     return kinds
@@ -325,7 +325,9 @@ class _Looking:
 
     def _encoded(self, view: View) -> _Encoded:
         attributor = make_attributor("gte", {"encoder": self._encoder, "view": view})
-        features = attributor.encode_train(self._examples, count_rows(len(self._examples), self._progress))
+        features = attributor.encode_train(
+            self._examples, count_rows(len(self._examples), self._progress, stage="encoding examples")
+        )
         assert isinstance(features, np.ndarray)
         unknown = mostly_unknown(attributor, [seen(example, view) for example in self._examples])
         return _Encoded(unit_rows(features), ~unknown)

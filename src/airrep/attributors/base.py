@@ -2,8 +2,6 @@
 
 import hashlib
 import re
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -313,8 +311,7 @@ def checked_rows(method: str, features: Any, rows: int, call: str = "encode_trai
 
 def check_spans_read(method: Attributor, queries: Sequence[Example]) -> None:
     """Refuse a query with a span if the method, or a channel with a weight, scores only whole answers (ConfigError)."""
-    parts = zip(method.parts, method.counted, strict=True) if isinstance(method, SeveralMethods) else [(method, True)]
-    blind = [part.name for part, counts in parts if counts and not part.reads_spans]
+    blind = [part.name for part in counted_parts(method) if not part.reads_spans]
     spanned = next((one for one in queries if one.span is not None), None)
     if blind and spanned is not None:
         raise ConfigError(
@@ -405,68 +402,24 @@ class MethodAttributor(Attributor, Generic[S]):
 class SeveralMethods(MethodAttributor[S], SlowFit):
     """A method that combines several others."""
 
-    reads_pairs = True  # each part encodes pairs in its own way
-
     @property
     @abstractmethod
     def parts(self) -> Sequence[Attributor]:
         """The other methods."""
 
-    def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
-        return {row: reason for part in self.parts for row, reason in part.unusable(examples).items()}
-
-    def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:
-        return {name: value for part in self.parts for name, value in part.rendering(examples).items()}
-
     @property
-    def counted(self) -> tuple[bool, ...]:
+    @abstractmethod
+    def counted(self) -> Sequence[bool]:
         """For each of :attr:`parts`, False if its weight is 0, so that it need not be computed."""
-        return (True,) * len(self.parts)
 
-    @property
-    def execution(self) -> Mapping[str, str]:
-        return {
-            f"{number}.{name}": value for number, one in enumerate(self.parts) for name, value in one.execution.items()
-        }
 
-    def load(self) -> Mapping[str, str]:
-        for one in self.parts:
-            one.load()
-        return self.execution
+def parts_of(method: Attributor) -> Sequence[Attributor]:
+    """Return the methods that a method combines, or the method alone."""
+    return method.parts if isinstance(method, SeveralMethods) else (method,)
 
-    def float_noise(self, train: Corpus) -> Mapping[str, float]:
-        """Return the noise of the part that differs most from float32."""
-        found = [noise for one in self.parts if (noise := one.float_noise(train))]
-        return min(found, key=lambda noise: min(noise.values()), default={})
 
-    def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        for one in self.parts:
-            fit_method(one, train, progress)
-
-    def in_turn(self, numbers: Sequence[int], on_rows: OnRows | None) -> list[tuple[int, OnRows | None]]:
-        """Return the numbers of some parts in the order in which they encode, each with its callback.
-
-        Parts that lead come first. Only the last of these reports rows, or the last of all parts if none leads.
-        """
-        leading = [number for number in numbers if self.parts[number].leads]
-        order = leading + [number for number in numbers if number not in leading]
-        telling = (leading or order)[-1:]
-        return [(number, on_rows if number in telling else None) for number in order]
-
-    def save_state(self, folder: Path) -> None:
-        """Write the state of each part; its file names begin with the part's number."""
-        for number, one in enumerate(self.parts):
-            with tempfile.TemporaryDirectory() as own:
-                one.save_state(Path(own))
-                for path in Path(own).iterdir():
-                    shutil.copyfile(path, folder / f"{number}-{path.name}")
-
-    def load_state(self, folder: Path) -> None:
-        for number, one in enumerate(self.parts):
-            prefix = f"{number}-"
-            paths = [path for path in folder.iterdir() if path.name.startswith(prefix)]
-            if paths:  # most methods have no state to read
-                with tempfile.TemporaryDirectory() as own:
-                    for path in paths:
-                        shutil.copyfile(path, Path(own) / path.name.removeprefix(prefix))
-                    one.load_state(Path(own))
+def counted_parts(method: Attributor) -> list[Attributor]:
+    """Return :func:`parts_of` a method without those of weight 0."""
+    if not isinstance(method, SeveralMethods):
+        return [method]
+    return [part for part, counts in zip(method.parts, method.counted, strict=True) if counts]

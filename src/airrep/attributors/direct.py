@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from airrep.arrays import Encoded, Rows
-from airrep.attributors.base import Attributor, OnRows, SeveralMethods
+from airrep.attributors.base import Attributor, OnRows, counted_parts, parts_of
 from airrep.corpus.corpus import Example
 from airrep.scoring.asked import Asked, Kept, ScoresAsked
 from airrep.scoring.blocks import Block, Span
@@ -133,7 +133,5 @@ class InMemory:
 
 def is_direct(attributor: Attributor, *, counted: bool = False) -> bool:
     """Return whether a method, or one of its channels, stores no features; *counted* skips channels of weight 0."""
-    if not isinstance(attributor, SeveralMethods):
-        return isinstance(attributor, DirectAttributor)
-    parts = zip(attributor.parts, attributor.counted, strict=True)
-    return any(isinstance(part, DirectAttributor) and (counts or not counted) for part, counts in parts)
+    parts = counted_parts(attributor) if counted else parts_of(attributor)
+    return any(isinstance(part, DirectAttributor) for part in parts)

@@ -1,13 +1,10 @@
 """Methods of other packages, found by their entry points."""
 
 import inspect
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distributions
-from importlib.metadata import distribution as first_of
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from airrep.attributors.base import Attributor
@@ -156,52 +153,14 @@ def _chosen(found: Any, kind: Any) -> Any:
 def installed_methods() -> Mapping[str, tuple[InstalledMethod, ...]]:
     """Return the methods that installed packages declare, sorted by name, without importing a package.
 
-    A name has several methods if several packages declare it. A package whose entry points cannot be read is skipped.
+    A name has several methods if several packages declare it.
     """
     found: dict[str, list[InstalledMethod]] = {}
-    packages: set[str] = set()
-    # The names and versions of all packages, hundreds of them, would take a fifth of a second to read.
-    for distribution in filter(_speaks_of_methods, distributions()):
-        package = _package(distribution)
-        if package is None or _normal(package.name) in packages or _is_hidden(distribution, package.name):
-            continue
-        packages.add(_normal(package.name))
-        for entry in _entries(distribution):
-            found.setdefault(one_line(entry.name), []).append(InstalledMethod(one_line(entry.name), package, entry))
+    for entry in entry_points(group=GROUP):
+        assert entry.dist is not None
+        package = Package(one_line(entry.dist.name), one_line(entry.dist.version))
+        found.setdefault(one_line(entry.name), []).append(InstalledMethod(one_line(entry.name), package, entry))
     return {name: tuple(found[name]) for name in sorted(found)}
-
-
-def _speaks_of_methods(distribution: Distribution) -> bool:
-    try:
-        return GROUP in (distribution.read_text("entry_points.txt") or "")
-    except Exception:  # as for the entries themselves
-        return False
-
-
-def _is_hidden(distribution: Distribution, name: str) -> bool:
-    """Return whether a package of this name stands earlier on the import path, and so is the one to be imported."""
-    with suppress(PackageNotFoundError, ValueError):
-        return first_of(name).locate_file("") != distribution.locate_file("")
-    return False
-
-
-def _entries(distribution: Distribution) -> Iterator[EntryPoint]:
-    try:
-        yield from distribution.entry_points.select(group=GROUP)
-    except Exception:  # whatever is in the file; airrep must list its own methods all the same
-        return
-
-
-def _package(distribution: Distribution) -> Package | None:
-    try:
-        name, version = distribution.metadata["Name"], distribution.version
-    except Exception:  # a directory that looks like a package's, and holds something else
-        return None
-    return Package(one_line(name), one_line(version)) if name else None
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def installed_method(name: str) -> InstalledMethod | None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from airrep.attributors.base import Attributor, SeveralMethods
+from airrep.attributors.base import Attributor, parts_of
 from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS, refuse_dropped
@@ -187,8 +187,7 @@ def methods_of_packages() -> Iterator[Method | Refused]:
 
 def packages_of(attributor: Attributor) -> dict[str, dict[str, str]]:
     """Return the packages, by method name, that an attributor's method or its channels' methods come from."""
-    parts = attributor.parts if isinstance(attributor, SeveralMethods) else [attributor]
-    names = {part.name for part in parts} - set(METHODS)
+    names = {part.name for part in parts_of(attributor)} - set(METHODS)
     declared = installed_methods() if names else {}
     return {name: declared[name][0].package._asdict() for name in sorted(names) if name in declared}
 

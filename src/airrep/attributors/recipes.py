@@ -93,12 +93,6 @@ class Channel(Settings):
             return min(self.candidates, examples)
         return math.ceil(examples * _percent(self.candidates) / 100)
 
-    @field_validator("relative", mode="before")
-    @classmethod
-    def _apart(cls, relative: object) -> object:
-        """Read ``apart``, which older recipes have, as true."""
-        return True if relative == "apart" else relative
-
     @field_validator("method")
     @classmethod
     def _no_sum(cls, method: str) -> str:
@@ -144,7 +138,6 @@ class Channel(Settings):
         known = self.known
         if known is None:
             return self
-        refuse_dropped(self.method, self.settings)
         given = {
             name: value for name, value in common.items() if self.has(name) and (self.has("lm") or name not in OF_LM)
         }

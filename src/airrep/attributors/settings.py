@@ -308,17 +308,6 @@ class EkfacSettings(LinearMapSettings):
         """Number of training examples that ``refine`` takes; None without it."""
         return None if self.refine is None else int(self.refine.partition(":")[2] or REFINED)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_seed(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Drop ``seed=0``, which older indexes have, and refuse any other seed."""
-        if values.get("seed", 0) != 0:
-            raise ValueError(
-                f"seed={values['seed']!r}: the setting seed no longer exists, because the sample of examples depends "
-                "only on their texts. Leave out seed; for a larger sample, raise the setting sample"
-            )
-        return {name: one for name, one in values.items() if name != "seed"}
-
     @model_validator(mode="after")
     def _refinable(self) -> Self:
         if self.refine is not None and not re.fullmatch(r"cg(:[1-9]\d{0,6})?", self.refine):
@@ -458,6 +447,7 @@ DROPPED_SETTINGS = {
     "tracin.pool": "In a recipe file, write the line 'pool: sum' under the method.",
     "logra.temperature": "In a recipe file, write the temperature under the method.",
     "tracin.temperature": "In a recipe file, write the temperature under the method.",
+    "ekfac.seed": "The sample depends only on the examples' texts: remove this setting, or raise the setting sample.",
     "ekfac.rank": "Gradients are not stored: remove this setting, or use --method logra, which stores small gradients.",
 }
 """Replacements of settings that airrep no longer has, by name or ``method.name``."""

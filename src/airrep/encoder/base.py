@@ -12,7 +12,7 @@ import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.corpus.corpus import Example
-from airrep.encoder.cards import Card, Prompts, choose_prompts, write_prompts
+from airrep.encoder.cards import NO_PROMPTS, Card, Prompts, choose_prompts, write_prompts
 from airrep.encoder.folders import Storage
 from airrep.encoder.tokens import check_texts
 from airrep.errors import ConfigError, DataError, need
@@ -86,7 +86,7 @@ class Encoder(ABC):
 
     def _decisive(self) -> dict[str, object]:
         """Return what every fingerprint covers; prompts only if there are any, to keep older fingerprints valid."""
-        prompts = {"prompts": [self.prompts.query, self.prompts.train]} if self.prompts else {}
+        prompts = {"prompts": [self.prompts.query, self.prompts.train]} if self.prompts != NO_PROMPTS else {}
         limits = {"max_tokens": self.max_tokens, "template": self.template, "prompt_words": self.prompt_words}
         return limits | prompts
 
@@ -107,9 +107,6 @@ class Encoder(ABC):
     def symmetric(self) -> bool:
         """True if queries are encoded in the same way as training examples."""
         return self.prompts.query == self.prompts.train
-
-    def _prompt(self, queries: bool) -> str:
-        return self.prompts.query if queries else self.prompts.train
 
     @abstractmethod
     def _encode_window(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[Rows, DenseFeatures]]:

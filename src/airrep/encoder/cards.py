@@ -128,9 +128,6 @@ class Prompts:
     query: str = ""
     train: str = ""
 
-    def __bool__(self) -> bool:
-        return bool(self.query or self.train)
-
 
 NO_PROMPTS = Prompts()
 

@@ -276,12 +276,13 @@ class StaticEncoder(Encoder):
         return np.split(ids.astype(np.int64), offsets[1:-1]) if len(texts) else []
 
     def _encode_window(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[Rows, DenseFeatures]]:
-        prompt, unknown = self._prompt(queries), self._tokenize.unknown
+        prompt = self.prompts.query if queries else self.prompts.train
+        unknown = -1 if self._tokenize.unknown is None else self._tokenize.unknown
         for start in range(0, len(texts), _CHUNK):
             part = [prompt + text for text in texts[start : start + _CHUNK]]
             pieces = self._tokenize(part)
             features = self._features(pieces)
-            own = np.concatenate([[0], np.cumsum(pieces.ids != (-1 if unknown is None else unknown))])
+            own = np.concatenate([[0], np.cumsum(pieces.ids != unknown)])
             known = np.diff(own[pieces.offsets]) > 0  # at least one piece of the text is in the vocabulary
             features[~known] = 0
             if any(text.strip() for text, some in zip(part, known.tolist(), strict=True) if not some):

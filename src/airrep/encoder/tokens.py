@@ -150,8 +150,6 @@ _WORD = re.compile("[^ \t\n\r]+")
 """Words as a BERT tokenizer first splits them. It splits at other signs too, but drops some characters that Python
 counts as spaces."""
 _SPACE = re.compile("[ \t\n\r]")
-_PART = 1 << 20
-"""Characters that are read at a time."""
 _MOST = 1 << 23
 """Most characters of remembered words, counting ``_AROUND`` more for each word: some 30 MB."""
 _AROUND = 100
@@ -193,7 +191,7 @@ class PieceTokenizer:
 
     def __call__(self, texts: Sequence[str]) -> Pieces:
         """Return the pieces of texts, cut off as the tokenizer's truncation says."""
-        read = self._by_word if self._word_by_word else self._by_text
+        read = self._of_words if self._word_by_word else self._by_text
         rows = [self._cut(row) for chunk in chunks(texts) for row in read(chunk)]
         offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         return Pieces(np.concatenate([np.empty(0, np.int32), *rows]), offsets)
@@ -210,11 +208,6 @@ class PieceTokenizer:
     def _by_text(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(one.ids, np.int32) for one in encoded]
-
-    def _by_word(self, texts: Sequence[str]) -> list[np.ndarray]:
-        if len(texts) == 1 and len(texts[0]) > _PART:
-            return [np.concatenate([self._of_words([part])[0] for part in parts(texts[0])])]
-        return self._of_words(texts)
 
     def _of_words(self, texts: Sequence[str]) -> list[np.ndarray]:
         words = [_WORD.findall(text) for text in texts]
@@ -238,15 +231,3 @@ class PieceTokenizer:
         ends = np.cumsum([len(word) + 1 for word in words])
         bounds = [0, *np.searchsorted(starts, ends).tolist()]
         return (ids[begin:end] for begin, end in pairwise(bounds))
-
-
-def parts(text: str) -> Iterator[str]:
-    """Cut a text at spaces, where BERT's tokenizer splits too, into parts of ``_PART`` characters or a little more."""
-    start = 0
-    while len(text) - start > _PART:
-        found = _SPACE.search(text, start + _PART)
-        if found is None:
-            break
-        yield text[start : found.start()]
-        start = found.start()
-    yield text[start:]

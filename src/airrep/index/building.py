@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from functools import cached_property, partial
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep.arrays import whole_number
-from airrep.attributors.base import Attributor, OnProgress, SeveralMethods, fit_method, usable
+from airrep.attributors.base import Attributor, OnProgress, fit_method, parts_of, usable
 from airrep.attributors.methods import before_training, make_attributor, packages_of
 from airrep.attributors.precomputed import PrecomputedAttributor
 from airrep.attributors.recipes import RecipeLike
@@ -24,7 +24,7 @@ from airrep.index.rows import KIND, PACKAGES, READING
 from airrep.index.shards import SHARD
 from airrep.runtime.artifacts import check_digests, real_path
 from airrep.runtime.engine import Engine
-from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_in_use, measuring
+from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_of, measuring
 from airrep.runtime.publishing import writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
@@ -167,14 +167,12 @@ def planned(
     known = {"method": method.name, "corpus": train.fingerprint, "shard_rows": shard_rows}
     early = replaced(stage(known), shown=lambda request: {name: request.get(name) for name in known})
     finished = early.finished()
-    own = all(type(one).__module__.startswith("airrep.") for one in _parts(method))
+    own = all(type(one).__module__.startswith("airrep.") for one in parts_of(method))
     # Settings and corpus decide what these methods learn, and their fingerprints all else that they read.
-    if finished is not None and own and not any(isinstance(one, PrecomputedAttributor) for one in _parts(method)):
+    if finished is not None and own and not any(isinstance(one, PrecomputedAttributor) for one in parts_of(method)):
         before = finished.get("lineage", finished)["settings"]
         if before == method.settings.model_dump(mode="json"):
-            plan = recalled(method, train, shard_rows, early.path, finished["files"])
-            if all(getattr(one, "knows_reader", True) for one in _parts(method)):
-                return plan
+            return recalled(method, train, shard_rows, early.path, finished["files"])
     half = "bfloat16" in method.execution.values()
     method, noise = _steadied(method, train) if half else (method, {})
     return BuildPlan(method, train, shard_rows, fit(method, train, progress), noise)
@@ -200,13 +198,9 @@ def _steadied(method: Attributor, train: Corpus) -> tuple[Attributor, Mapping[st
 def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> MeasuredCost:
     """Let a method learn from the corpus; return the cost, without that of loading the model."""
     attributor.load()
-    with measuring(device_in_use(attributor.settings)) as meter:
+    with measuring(device_of(attributor.settings)) as meter:
         fit_method(attributor, train, progress)
     return meter.spent
-
-
-def _parts(method: Attributor) -> Sequence[Attributor]:
-    return method.parts if isinstance(method, SeveralMethods) else [method]
 
 
 def recalled(method: Attributor, train: Corpus, shard_rows: int, folder: Path, files: Mapping[str, Any]) -> "BuildPlan":

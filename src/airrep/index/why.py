@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airrep.attributors.base import Attributor, SeveralMethods
+from airrep.attributors.base import Attributor, SeveralMethods, parts_of
 from airrep.attributors.by_token import TextWords, WordScores, by_shared, by_words
 from airrep.attributors.sums.candidates import CandidatesAsked
 from airrep.corpus.corpus import Example
@@ -233,7 +233,7 @@ class Scored(NamedTuple):
 
 def check_tokens(attributor: Attributor) -> None:
     """Raise ConfigError if a method, or every channel of a sum, cannot divide scores among tokens."""
-    parts = attributor.parts if isinstance(attributor, SeveralMethods) else (attributor,)
+    parts = parts_of(attributor)
     own = (type(part) for part in parts)
     if all(one.tokens is Attributor.tokens and one.places is Attributor.places for one in own):
         raise _without_tokens([part.name for part in parts])

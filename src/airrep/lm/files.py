@@ -31,18 +31,21 @@ _LOOKED_AT = 2**24  # numbers of a weight that are checked at a time
 _log = logging.getLogger(__name__)
 
 
-def is_warm_up(folder: Path) -> bool:
-    """True if :mod:`airrep.lm.warmup` wrote this folder."""
+def warm_up_manifest(folder: Path) -> dict[str, Any] | None:
+    """Return what :mod:`airrep.lm.warmup` recorded of a folder; None for other folders. ArtifactError if altered."""
     path = folder / MANIFEST
-    return path.is_file() and f'"kind": "{WARM_UP}"'.encode() in path.read_bytes()
+    if not path.is_file() or f'"kind": "{WARM_UP}"'.encode() not in path.read_bytes():
+        return None
+    manifest = read_manifest(folder, WARM_UP)
+    check_sizes(folder, manifest["files"])
+    return manifest
 
 
 def recorded_reading(folder: Path) -> dict[str, Any]:
-    """Return the settings that a warm-up read its examples with; none for other folders. ArtifactError if altered."""
-    if not is_warm_up(folder):
+    """Return the settings that a warm-up read its examples with; none for other folders."""
+    manifest = warm_up_manifest(folder)
+    if manifest is None:
         return {}
-    manifest = read_manifest(folder, WARM_UP)
-    check_sizes(folder, manifest["files"])
     reading = {name: value for name, value in manifest["reading"].items() if name not in ("loss", "beta")}
     named = {"chat": None, ALL_CHAT: "chat"}
     return {**reading, "template": named.get(reading["template"], reading["template"])}
@@ -50,10 +53,10 @@ def recorded_reading(folder: Path) -> dict[str, Any]:
 
 def recorded_base(folder: Path) -> dict[str, Any] | None:
     """Return the settings of the LM that a dpo or kto warm-up began from; None for any other folder."""
-    if not is_warm_up(folder) or read_manifest(folder, WARM_UP)["reading"].get("loss") not in ("dpo", "kto"):
+    manifest = warm_up_manifest(folder)
+    if manifest is None or manifest["reading"].get("loss") not in ("dpo", "kto"):
         return None
-    base = read_manifest(folder, WARM_UP)["base"]
-    return {"lm": base["name"], "merged": base.get("merged")}
+    return {"lm": manifest["base"]["name"], "merged": manifest["base"].get("merged")}
 
 
 def write_lm(model: Any, files: LmFiles, out: Path) -> None:

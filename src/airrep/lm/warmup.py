@@ -15,10 +15,10 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.schemas.conversations import holds_turns
 from airrep.errors import LM, ArtifactError, ConfigError, DataError, many, need
-from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
+from airrep.lm.files import WARM_UP, copied_files, warm_up_manifest, write_lm
 from airrep.lm.folders.forms import CONFIG, Checkpoint, LmFiles, read_config, trainer_checkpoints, weights_digest
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import check_sizes, fetched, read_manifest, real_path, seal, versions
+from airrep.runtime.artifacts import fetched, real_path, seal, versions
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.publishing import writing
 from airrep.runtime.seeding import stream, stream_seed
@@ -71,11 +71,8 @@ class Warmup:
 def open_warmup(folder: str | Path) -> Warmup | None:
     """Open the warm-up in a folder; None if the folder does not hold a warm-up (ArtifactError: it was altered)."""
     path = fetched(folder, loose=True)
-    if not is_warm_up(path):
-        return None
-    manifest = read_manifest(path, WARM_UP)
-    check_sizes(path, manifest["files"])
-    return Warmup(path, manifest)
+    manifest = warm_up_manifest(path)
+    return None if manifest is None else Warmup(path, manifest)
 
 
 def check_after(before: LmFiles, after: LmFiles, template: str | None = None) -> str:

@@ -98,9 +98,9 @@ def _cleaned(result: CleanResult) -> Iterator[Table]:
         found = [one for one in result.findings if one.kind == kind]
         lines = [_line(one.example, [short(one.reason, REASON)], note=_like(one.other)) for one in found]
         caption = f"{len(found):,} of {many(result.examples, 'example')}."
-        caption += _not_judged(result.not_judged.get(kind, 0), "examples")
+        caption += _not_judged(result.not_judged.get(kind, 0), "example")
         if kind == "duplicate":
-            caption += _templates(result.templates, STRETCH, "examples")
+            caption += _templates(result.templates, STRETCH, "example")
         yield _table(HEADINGS[kind], columns, lines, caption)
     for name, reason in result.skipped.items():
         why = f"Not checked: {short(reason, REASON)}"
@@ -116,25 +116,25 @@ def _audited(result: AuditResult) -> Iterator[Table]:
     counts = Counter(one.verdict for one in result.items)
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     caption = f"{many(len(result.items), 'item')}: {told}. {_thresholds(result)}"
-    caption += _not_judged(result.not_judged, "items")
-    caption += _templates(result.templates, result.settings.order, "items")
+    caption += _not_judged(result.not_judged, "item")
+    caption += _templates(result.templates, result.settings.order, "item")
     yield _table("Evaluation items", ("verdict", "words", "cosine", "item and what is like it"), lines, caption)
 
 
-def _templates(found: Templates | None, words: int, texts: str) -> str:
+def _templates(found: Templates | None, words: int, one: str) -> str:
     """Return a sentence about text ignored as templates; empty if there was none."""
     if found is None:
         return ""
     return (
         f" Ignored, as they look like templates: {many(found.stretches, 'stretch', 'stretches')} of {words} words, in "
-        f"{found.texts:,} {texts}. The most frequent one, in {many(found.commonest_texts, 'example')}, is: "
+        f"{many(found.texts, one)}. The most frequent one, in {many(found.commonest_texts, 'example')}, is: "
         f"{short(found.commonest, TEXT)}."
     )
 
 
-def _not_judged(count: int, texts: str) -> str:
+def _not_judged(count: int, one: str) -> str:
     """Return a sentence with the number of texts not compared by meaning; empty for none."""
-    told = f" Not compared by meaning, as the encoder does not know most of their words: {count:,} {texts}."
+    told = f" Not compared by meaning, as the encoder does not know most of their words: {many(count, one)}."
     return told if count else ""
 
 

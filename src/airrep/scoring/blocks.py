@@ -7,13 +7,13 @@ a time, so memory does not grow with the number of rows.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from airrep.arrays import Features, Mask, Rows, whole_number
 from airrep.errors import ConfigError, DataError, many
-from airrep.scoring.columns import ByColumn, Postings, SparseMatrix, select_columns
+from airrep.scoring.columns import ByColumn, Postings, Selectable, SparseMatrix, select_columns
 from airrep.scoring.devices import CPU, Device
 from airrep.sparse import SparseRows, distinct
 
@@ -28,23 +28,20 @@ HELD = 2**22
 WIDE = 2**22
 """CSR features with more columns are narrowed before they are multiplied, since a transpose costs time per column."""
 
-SparseSource: TypeAlias = SparseMatrix | Postings
-"""Sparse features of a block: a matrix, or postings, from which chosen columns are read as a matrix."""
-
 
 class Block(NamedTuple):
     """One immutable shard of an index, usually memory maps, read in place; higher inner products = more helpful."""
 
     start: int
     """Row number of its first row."""
-    features: np.ndarray | SparseSource
+    features: np.ndarray | Selectable
     """``(b, d)`` float16 or float32, or sparse float32."""
     codes: np.ndarray | None = None
     """``(b, d)`` int8 from :func:`quantise`: features ≈ codes · scales[:, None]."""
     scales: np.ndarray | None = None
     """``(b,)`` float32 steps of the codes; no feature is further than half a step from its code."""
     bounds: np.ndarray | None = None
-    """``(b, 2)`` float32 from :func:`error_bounds`; without them, wider bounds are computed each time."""
+    """``(b, 2)`` float32 from :func:`error_bounds`; without them, the codes are not used."""
     check: Callable[[], object] | None = None
     """Called before dense features are read; raises if they were altered on disk."""
 
@@ -76,9 +73,6 @@ class MappedBlocks(Sequence[Block]):
         if self._last is None or self._last[0] != position:
             self._last = (position, self._make(self._blocks[position]))
         return self._last[1]
-
-    def __iter__(self) -> Iterator[Block]:
-        return (self[position] for position in range(len(self)))
 
 
 def quantise(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -186,9 +180,8 @@ class Piece:
             self._read[key] = make()
         return self._read[key]
 
-    def sparse(self, block: Block) -> SparseMatrix:
-        """Read the sparse features of the piece, float64 ``(b, d)``."""
-        matrix = block.features
+    def sparse(self, matrix: Any) -> SparseMatrix:
+        """Read the piece from a block's sparse *matrix*, float64 ``(b, d)``."""
         if not isinstance(matrix, ByColumn):
             return self.take(matrix).astype(np.float64, copy=False)
         first, stop = int(self.rows[0]) - self.start, int(self.rows[-1]) + 1 - self.start
@@ -264,31 +257,24 @@ def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
     return queries
 
 
-def narrow(queries: SparseRows, blocks: Sequence[Block]) -> "tuple[SparseRows, Narrow]":
-    """Keep the columns that some query has (narrow CSR: all); return the queries, and a reader of the blocks."""
-    whole = queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings)
-    if whole:
-        return queries, Narrow(blocks, None)
-    columns = distinct(queries.indices)
-    return select_columns(queries, columns), Narrow(blocks, columns)
-
-
 class Narrow:
-    """Read the sparse columns of blocks that some query has; the last block is cached.
+    """Read the sparse columns of blocks that some query has, of narrow CSR all; the last block is cached.
 
     Postings that make few pieces are read column by column, as they are stored.
     """
 
-    def __init__(self, blocks: Sequence[Block], columns: np.ndarray | None) -> None:
-        self._blocks, self.columns = blocks, columns
-        self._last: tuple[tuple[int, bool], Block] | None = None
+    def __init__(self, queries: SparseRows, blocks: Sequence[Block]) -> None:
+        whole = queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings)
+        self._blocks, self.columns = blocks, None if whole else distinct(queries.indices)
+        self.queries = queries if self.columns is None else select_columns(queries, self.columns)
+        self._last: tuple[tuple[int, bool], SparseMatrix] | None = None
 
     def read(self, piece: Piece) -> SparseMatrix:
         """Read the features of a piece, float64 ``(b, columns)``."""
         if self.columns is None:
-            return piece.sparse(self._blocks[piece.number])
+            return piece.sparse(self._blocks[piece.number].features)
         source = self._blocks[piece.number].features
-        assert not isinstance(source, np.ndarray | ByColumn)
+        assert not isinstance(source, np.ndarray)
         turned = isinstance(source, Postings) and source.shape[0] <= PARTS * piece.size
         key = piece.number, turned
         last = self._last
@@ -299,7 +285,7 @@ class Narrow:
                 found = (source.parted if piece.start < HELD else source.by_column)(self.columns)
             else:
                 found = select_columns(source, self.columns)
-            last = self._last = key, Block(piece.start, found)
+            last = self._last = key, found
         return piece.sparse(last[1])
 
 

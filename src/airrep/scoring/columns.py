@@ -58,11 +58,6 @@ class ByColumn(NamedTuple):
         held = self.frequent
         return ByColumn(columns, None, None if held is None else held._replace(codes=held.codes[:, start:stop]))
 
-    def rows(self) -> SparseFeatures:
-        """Return the matrix row by row; it must not have :attr:`frequent` columns."""
-        assert self.frequent is None
-        return self.columns.T
-
 
 SparseMatrix: TypeAlias = SparseFeatures | ByColumn
 
@@ -217,15 +212,13 @@ class Postings:
         return known[1], known[2]
 
 
-Selectable: TypeAlias = SparseMatrix | Postings
+Selectable: TypeAlias = SparseFeatures | Postings
 
 
 def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
     """Return ascending *columns* of sparse features, ``(rows, len(columns))``; columns of each row must ascend too."""
     if isinstance(features, Postings):
         return features.select(columns)
-    if isinstance(features, ByColumn):
-        features = features.rows()
     place = np.searchsorted(columns, features.indices)
     found = np.zeros(len(place), bool)
     inside = place < len(columns)
@@ -247,7 +240,7 @@ def select_cells(features: Selectable, rows: np.ndarray, columns: np.ndarray) ->
     """Return some rows and ascending columns of sparse features, ``(len(rows), len(columns))``."""
     if isinstance(features, Postings):
         return features.of_rows(rows, columns)
-    return select_columns(features.rows() if isinstance(features, ByColumn) else features, columns)[rows]
+    return select_columns(features, columns)[rows]
 
 
 class SparseProducts:

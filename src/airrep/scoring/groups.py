@@ -1,6 +1,7 @@
 """Groups of training examples, as row numbers."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -169,20 +170,31 @@ def read_groups(path: str | Path) -> dict[str, list[Any]]:
     DataError: the file is missing, not JSON, or of another form.
     """
     try:
-        groups = json.loads(Path(path).read_bytes())
+        groups = json.loads(Path(path).read_bytes(), object_pairs_hook=_named_once)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}. Give the path of a JSON file.") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not valid JSON ({error}). {_FORM}") from error
     named = dict(enumerate(groups)) if isinstance(groups, list) else groups
-    if not isinstance(named, dict) or not named or not all(map(_is_member_list, named.values())):
+    if not isinstance(named, dict) or not named:
         raise DataError(f"{path}: does not hold groups of ids or of row numbers. {_FORM}")
+    for name, members in named.items():
+        if not _is_member_list(members):
+            raise DataError(f"{path}: group '{name}' must be a list of at least one id, or of row numbers. {_FORM}")
     found = {str(name): members for name, members in named.items()}
     try:
         json.dumps(groups, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise DataError(f"{path}: contains a lone surrogate, so it is not valid Unicode. Remove it.") from error
     return found
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return groups by name; ValueError if a name occurs twice, since the members of one group would be lost."""
+    groups = dict(pairs)
+    if len(groups) < len(pairs):
+        raise ValueError(f"the name '{Counter(name for name, _ in pairs).most_common(1)[0][0]}' occurs twice")
+    return groups
 
 
 def _is_member_list(members: object) -> bool:

@@ -77,9 +77,12 @@ class _GroupPart:
     def _read(self) -> Iterator[tuple[SparseRows, Any]]:
         """Yield, by piece, ones where a row is in a group ``(g, b)``, and the rows' features, dense or CSR float64."""
         for place, piece in pieces_of(spans_of(self.blocks), self.size, self.used):
-            block = self.blocks[piece.number]
-            dense = isinstance(block.features, np.ndarray)
-            yield self.membership[place].T, piece.dense(self.blocks, np.float64) if dense else piece.sparse(block)
+            features = self.blocks[piece.number].features
+            dense = isinstance(features, np.ndarray)
+            yield (
+                self.membership[place].T,
+                piece.dense(self.blocks, np.float64) if dense else piece.sparse(features),
+            )
 
     def _add(self, parts: Iterator[tuple[SparseRows, Any]]) -> np.ndarray:
         total = np.zeros((len(self.groups), self.dimension))

@@ -15,10 +15,10 @@ from airrep.scoring.asked import ROUNDING, Asked, BoundedScores, Kept, check_siz
 from airrep.scoring.blocks import (
     PIECE_ROWS,
     Block,
+    Narrow,
     Piece,
     check_blocks,
     check_queries,
-    narrow,
     piece_rows,
     pieces_of,
     quantise,
@@ -66,12 +66,11 @@ class DenseScan:
     def look(self, piece: Piece, blocks: Sequence[Block]) -> BoundedScores:
         """Compute approximate scores of a piece of the blocks."""
         block = blocks[piece.number]
-        if block.codes is None or block.scales is None:
+        if block.codes is None or block.scales is None or block.bounds is None:
             rows = piece.dense(blocks, device=self.device)
             norms = self.device.norms(rows) * np.float32(1 + 1e-4)
             return self._float32(piece, rows, None, np.stack([norms, np.zeros_like(norms)], axis=1))
-        steps = piece.take(block.scales)
-        bounds = _wide_bounds(piece.take(block.codes), steps) if block.bounds is None else piece.take(block.bounds)
+        steps, bounds = piece.take(block.scales), piece.take(block.bounds)
         if self.few:
             return self._int8(piece, piece.take(block.codes), steps, bounds)
         return self._float32(piece, piece.dense(blocks, device=self.device, coded=True), steps, bounds)
@@ -110,9 +109,6 @@ class DenseAsked(Asked):
 
     def __len__(self) -> int:
         return len(self.queries)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_scan", "_ready", "_wide")}
 
     def chosen(self, queries: slice | np.ndarray) -> "DenseAsked":
         return self._like(queries=self.queries[queries])
@@ -201,14 +197,12 @@ class SparseAsked(Asked):
     ) -> None:
         self.queries, self.blocks, self.pooling, self.scale = queries, blocks, pooling, scale
         self.spans = spans_of(blocks)
-        self._narrow, self._stored = narrow(queries, blocks)
+        self._stored = Narrow(queries, blocks)
+        self._narrow = self._stored.queries
         self.final = not isinstance(blocks[0].features, Postings)
 
     def __len__(self) -> int:
         return self.queries.shape[0]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_products"}
 
     def chosen(self, queries: slice | np.ndarray) -> "SparseAsked":
         return self._like(queries=self.queries[queries], _narrow=self._narrow[queries])
@@ -313,13 +307,6 @@ def _checked(norm: float, piece: Piece) -> float:
             f"{piece}: a feature is not finite, or is far too large. Check the model that made the features."
         )
     return norm
-
-
-def _wide_bounds(codes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Bound norms of features and of their rounding errors by the codes: a feature is at most half a step off."""
-    residual = steps * np.float32(0.5001 * codes.shape[1] ** 0.5)
-    norms = np.linalg.norm(codes.astype(np.float32), axis=1)
-    return np.stack([norms * steps * np.float32(1.0001) + residual, residual], axis=1)
 
 
 def takes_codes(queries: np.ndarray, device: Device) -> bool:

@@ -188,7 +188,8 @@ class _CandidateTile:
 
     def _tidy(self) -> None:
         """Raise the floor, and drop the candidates below it; if too many are left, refine or settle them."""
-        found, most = self._raised(self._gather()), 32 * self.count * self.k + 2**16
+        whole = _Candidates(*(np.concatenate(columns) for columns in zip(*self.found, strict=True)))
+        found, most = self._raised(whole), 32 * self.count * self.k + 2**16
         if len(found.query) > most:
             found = self._raised(self._refined(found))
         if len(found.query) > most:
@@ -204,7 +205,7 @@ class _CandidateTile:
 
     def _probe(self) -> None:
         """Score the k likeliest of each query exactly, which rules out most others; refine the rest if still many."""
-        found = self._gather()
+        (found,) = self.found  # one since :meth:`_tidy`
         best = _first(found, found.score, self.k)
         score, error = found.score.copy(), found.error.copy()
         score[best], error[best] = self._exact(found.where(best)), 0.0
@@ -227,9 +228,6 @@ class _CandidateTile:
         error = error[place, found.query] + np.abs(score) * ROUNDING + TINY
         return found._replace(score=np.where(rough, score, found.score), error=np.where(rough, error, 0.0))
 
-    def _gather(self) -> _Candidates:
-        return _Candidates(*(np.concatenate(columns) for columns in zip(*self.found, strict=True)))
-
     def _settle(self, found: _Candidates) -> _Candidates:
         """Return the first k candidates of each query, in order, with their final scores."""
         score = self._exact(found)
@@ -250,7 +248,7 @@ class _CandidateTile:
         self._tidy()
         if self.seen > PAIRS:
             self._probe()
-        found = self._settle(self._gather())
+        found = self._settle(*self.found)
         scores = found.score.astype(np.float32)
         if not np.isfinite(scores).all():
             raise DataError("top_k: a score is too large for float32. Check the model for overflow.")

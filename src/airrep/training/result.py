@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep._version import __version__
 from airrep.encoder.base import Encoder
-from airrep.encoder.cards import Prompts, read_card, write_prompts
+from airrep.encoder.cards import NO_PROMPTS, Prompts, read_card, write_prompts
 from airrep.errors import ArtifactError
 from airrep.index.results.result import Shown
 from airrep.labels.labels import LabelledInstance
@@ -140,7 +140,7 @@ def _write_model(partial: Path, checkpoint: "Stored", prompts: Prompts) -> list[
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
     write_stored(checkpoint, made)
-    if prompts:
+    if prompts != NO_PROMPTS:
         write_prompts(made, prompts)
     (made / "README.md").write_text(render_card(checkpoint.card.training or {}), encoding="utf-8")
     names = sorted(child.name for child in made.iterdir())

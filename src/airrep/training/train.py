@@ -15,6 +15,7 @@ from torch import Tensor
 
 from airrep.arrays import GroupScores
 from airrep.attributors.recipes import Channel
+from airrep.encoder.cards import NO_PROMPTS
 from airrep.encoder.networks.packed import Stored, Trainable, network_of, stored_with
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import compare_held_out, held_out_lds
@@ -74,7 +75,7 @@ class Task:
         made_by = {"start": self.start.fingerprint, "settings": deciding(self.settings), "lineage": {**lineage}}
         given = {"beside": describe_channels(self.beside)} if self.beside else {}
         own = self.start.prompts
-        return {**described, **made_by, **given, **({"prompts": [own.query, own.train]} if own else {})}
+        return {**described, **made_by, **given, **({"prompts": [own.query, own.train]} if own != NO_PROMPTS else {})}
 
 
 @dataclass(frozen=True, eq=False)

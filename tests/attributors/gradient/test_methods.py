@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import some_examples, tiny_lm, tiny_network, tiny_tokenizer
 
@@ -17,7 +16,6 @@ import airrep
 from airrep.attributors.gradient.base import GradientAttributor
 from airrep.attributors.gradient.projection import project_gradients, random_projections
 from airrep.attributors.gradient.reading import find_sites
-from airrep.attributors.gradient.store import READER, STATE, pack_arrays
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError
@@ -28,13 +26,10 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 PAPER: dict[str, Any] = {"modules": None, "sketch": None, "exponent": 1.0}
 METHODS: dict[str, dict[str, Any]] = {
-    "tracin": {"modules": None},
-    "logra": PAPER,
-    "logra, sketched": {"sketch": 20},
-    "logra as it is": {**PAPER, "unit": False},
-    "trak": {},
-    "dsdm": {},
-}
+    "tracin": {"modules": None}, "logra": PAPER, "logra, sketched": {"sketch": 20},
+    "logra as it is": {**PAPER, "unit": False}, "trak": {}, "dsdm": {},
+    "logra without a store": {"store": "none"},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +88,6 @@ def test_gradients_that_are_switched_off_are_switched_on(
             index = airrep.build_index(train, out, name, settings=settings)
             scores.append(index.scores(train))
     np.testing.assert_array_equal(scores[0], scores[1])
-
-
-def test_methods_conform_without_a_store(lm: str) -> None:
-    airrep.check_attributor(lambda: make("logra", lm, store="none"))
 
 
 def test_tracin_is_the_cosine_of_projected_gradients(lm: str) -> None:
@@ -184,31 +175,6 @@ def test_what_was_learnt_of_one_lm_is_not_asked_with_another(name: str, own: dic
     other = tiny_lm(tmp_path / "other", seed=1, max_position_embeddings=4096)
     with pytest.raises(airrep.errors.ArtifactError, match=r"was built with another model or other settings"):
         index.made_with({"lm": other}).top(train, k=1)
-    state = tmp_path / "state"
-    state.mkdir()
-    arrays = load_file(index.path / "state" / STATE)
-    (state / STATE).write_bytes(pack_arrays({key: array for key, array in arrays.items() if key != READER}))
-    before = make_attributor(name, index.manifest["settings"])  # what earlier versions wrote does not name its LM
-    before.load_state(state)
-    assert before.fingerprint == index.manifest["attributor"]
-
-
-@pytest.mark.parametrize("name", ["ekfac", "influence"])
-def test_an_index_whose_state_names_no_lm_is_refused_once_the_lm_changed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lm, train = tiny_lm(tmp_path / "own", max_position_embeddings=4096), make_corpus(8)
-    settings = {"lm": lm, "device": "cpu", "precision": "float32", "store": "none"}
-    settings |= {"modules": ["*.0.mlp.up_proj"], "damping": 10.0} if name == "influence" else {}
-    with monkeypatch.context() as earlier:
-        packed = lambda arrays: pack_arrays({key: array for key, array in arrays.items() if key != READER})  # noqa: E731
-        earlier.setattr("airrep.attributors.gradient.store.pack_arrays", packed)
-        index = airrep.build_index(train, tmp_path / "index", name, settings=settings)
-    assert READER not in load_file(index.path / "state" / STATE)
-    assert airrep.build_index(train, index.path, name, settings=settings).fingerprint == index.fingerprint
-    tiny_lm(tmp_path / "own", seed=1, max_position_embeddings=4096)
-    with pytest.raises(airrep.errors.ArtifactError, match="another attributor"):
-        airrep.build_index(train, index.path, name, settings=settings)
 
 
 def test_checkpoints_are_summed_by_learning_rate(lm: str, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from airrep.attributors.base import OnRows, sample_of
 from airrep.attributors.by_token import TokenProducts
 from airrep.attributors.gradient.curvature import inverse_lengths, unit
 from airrep.attributors.gradient.projection import (
-    Finish,
     Projections,
+    WhitenedSketch,
     check_rank,
     project_gradients,
     random_projections,
@@ -184,7 +184,7 @@ class GradientAttributor(ReadsGradients[S]):
         return None if rank is None else random_projections(self.sites, rank, self._settings.seed)
 
     @property
-    def finish(self) -> Finish | None:
+    def finish(self) -> WhitenedSketch | None:
         """The step that turns projected gradients into features as they are read; None: they stay as they are."""
         return None
 

@@ -1,18 +1,16 @@
 """Attribution by whitened projected gradients: LoGra."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, count_rows, sample_of
 from airrep.attributors.gradient.base import FINAL, LmWeights, OwnPool
 from airrep.attributors.gradient.curvature import Kronecker, inverse_lengths, unit
-from airrep.attributors.gradient.projection import Covariances, Finish, Projections, RandomProjection, columns_of
+from airrep.attributors.gradient.projection import Covariances, Projections, WhitenedSketch, Whitening, columns_of
 from airrep.attributors.gradient.reading import Site, read_gradients
 from airrep.attributors.gradient.store import LearnsArrays, by_chunks
 from airrep.attributors.gradient.tokens import Dual
@@ -66,7 +64,7 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
         }
 
     @property
-    def finish(self) -> Finish | None:
+    def finish(self) -> WhitenedSketch | None:
         chosen = self.settings
         if chosen.sketch is None:
             return None
@@ -217,62 +215,6 @@ class LograAttributor(OwnPool[LograSettings], LearnsArrays[LograSettings]):
 
     def dual(self, weights: LmWeights) -> Dual | None:  # noqa: ARG002
         return None if self.settings.sketch is not None else lambda rows: self._by_map(rows, solve=True)
-
-
-class Whitening(NamedTuple):
-    """Whitens gradients of a linear map that come in the eigenbasis of its curvature, and rotates them back."""
-
-    factor: Float[Tensor, "o i"]
-    """Factor of each pair of eigenvectors."""
-    inward: Float[Tensor, "i i"]
-    """Rotates inputs out of the eigenbasis."""
-    outward: Float[Tensor, "o o"]
-    """Rotates output gradients out of the eigenbasis."""
-
-    @classmethod
-    def of(cls, curvature: Kronecker, damping: float, exponent: float) -> "Whitening":
-        """Whiten by a curvature; errors as for :meth:`Kronecker.whiten`."""
-        parts = (curvature.factor(damping, exponent), curvature.inward.T, curvature.outward)
-        return cls(*(torch.from_numpy(np.ascontiguousarray(each)).float() for each in parts))
-
-    def to(self, device: str) -> "Whitening":
-        return Whitening(*(each.to(device) for each in self))
-
-    def __call__(self, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
-        return self.outward @ (gradients.float() * self.factor @ self.inward)
-
-    def back(self, white: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
-        """Apply the transpose."""
-        return self.outward.T @ white @ self.inward.T * self.factor
-
-
-class WhitenedSketch:
-    """Whitens the gradients of each linear map and sketches them.
-
-    Gradients come in the eigenbasis of the curvature, whose signs are free and which rounding can rotate. They are
-    rotated back before the sketch, so that no feature depends on the eigenbasis.
-    """
-
-    def __init__(self, whitening: Mapping[str, Whitening], share: int, seed: int, device: str) -> None:
-        self._whitening = {name: each.to(device) for name, each in whitening.items()}
-        self._share = share
-        self._sketch = RandomProjection(share, seed, device)
-
-    def width(self, site: Site) -> int:
-        """Return the number of features of a linear map: all its numbers, if that is less than its share."""
-        return min(self._whitening[site.pool].factor.numel(), self._share)
-
-    def of(self, site: Site, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n w"]:
-        """Return the features of one linear map."""
-        white = self._whitening[site.pool](gradients).flatten(1)
-        return self._sketch.of(site.name, white) if white.shape[1] > self._share else white
-
-    def back(self, site: Site, features: Float[Tensor, "n w"]) -> Float[Tensor, "n o i"]:
-        """Apply the transpose of :meth:`of`."""
-        own = self._whitening[site.pool]
-        width = own.factor.numel()
-        white = self._sketch.back(site.name, features, width) if width > self._share else features
-        return own.back(white.unflatten(1, own.factor.shape))
 
 
 def largest(sites: Sequence[Site], rank: int | None = None) -> int:

@@ -1,13 +1,13 @@
 """Smaller gradients: projection on both sides, covariances, count sketches."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from airrep.attributors.gradient.curvature import PrincipalSpace, principal_space, sketched_space
+from airrep.attributors.gradient.curvature import Kronecker, PrincipalSpace, principal_space, sketched_space
 from airrep.attributors.gradient.reading import DocumentPlaces, Objective, Reduction, Site, read_gradients
 from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
@@ -46,17 +46,106 @@ def check_rank(sites: Sequence[Site], rank: int) -> None:
         )
 
 
-class Finish(Protocol):
-    """A linear step that turns a site's projected gradients into features."""
+class RandomProjection:
+    """A random projection of vectors that come in named pieces, whose projections add up to the vector's.
+
+    A piece is cut into blocks of p numbers. Each number gets a random sign, and each block is rotated by a random
+    offset before the blocks are added up. So numbers of one block never collide, and numbers of two blocks collide
+    with probability 1/p, as in a count sketch; but blocks are read in the order of memory. p is the *dimension*; the
+    *seed* decides, with a piece's name, its signs and offsets, equal on every device.
+    """
+
+    def __init__(self, dimension: int, seed: int, device: str = "cpu") -> None:
+        self.dimension = dimension
+        self._seed = seed
+        self._device = device
+        self._drawn: dict[str, tuple[Int8[Tensor, " w"], Int64[Tensor, "blocks 1"]]] = {}
+
+    def of(self, piece: str, values: Float[Tensor, "n w"]) -> Float[Tensor, "n p"]:
+        """Project a named piece of n vectors; add the results of all pieces up."""
+        signs, offsets = self._draw(piece, values.shape[1])
+        padded = values.new_zeros(len(values), len(offsets) * self.dimension)
+        torch.mul(values, signs, out=padded[:, : values.shape[1]])
+        blocks = torch.arange(len(offsets), device=values.device)[:, None]
+        places = torch.arange(self.dimension, device=values.device)[None, :]
+        order = blocks * self.dimension + (places - offsets) % self.dimension
+        turned: Tensor = padded[:, order.flatten()].unflatten(1, order.shape)
+        return turned.sum(1)
+
+    def back(self, piece: str, projected: Float[Tensor, "n p"], width: int) -> Float[Tensor, "n w"]:
+        """Apply the transpose of :meth:`of` for a piece of this width."""
+        signs, offsets = self._draw(piece, width)
+        places = torch.arange(self.dimension, device=projected.device)[None, :]
+        spread: Tensor = projected[:, ((places + offsets) % self.dimension).flatten()]
+        return spread[:, :width] * signs
+
+    def _draw(self, piece: str, width: int) -> tuple[Int8[Tensor, " w"], Int64[Tensor, "blocks 1"]]:
+        """Draw the signs of a piece's numbers and the offsets of its blocks."""
+        if piece not in self._drawn:
+            generator = stream(self._seed, "sketch", piece)
+            signs = 1 - 2 * generator.integers(0, 2, width, dtype=np.int8)
+            offsets = generator.integers(0, self.dimension, (-(-width // self.dimension), 1))
+            self._drawn[piece] = (
+                torch.from_numpy(signs.astype(np.int8)).to(self._device),
+                torch.from_numpy(offsets).to(self._device),
+            )
+        return self._drawn[piece]
+
+
+class Whitening(NamedTuple):
+    """Whitens gradients of a linear map that come in the eigenbasis of its curvature, and rotates them back."""
+
+    factor: Float[Tensor, "o i"]
+    """Factor of each pair of eigenvectors."""
+    inward: Float[Tensor, "i i"]
+    """Rotates inputs out of the eigenbasis."""
+    outward: Float[Tensor, "o o"]
+    """Rotates output gradients out of the eigenbasis."""
+
+    @classmethod
+    def of(cls, curvature: Kronecker, damping: float, exponent: float) -> "Whitening":
+        """Whiten by a curvature; errors as for :meth:`Kronecker.whiten`."""
+        parts = (curvature.factor(damping, exponent), curvature.inward.T, curvature.outward)
+        return cls(*(torch.from_numpy(np.ascontiguousarray(each)).float() for each in parts))
+
+    def to(self, device: str) -> "Whitening":
+        return Whitening(*(each.to(device) for each in self))
+
+    def __call__(self, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
+        return self.outward @ (gradients.float() * self.factor @ self.inward)
+
+    def back(self, white: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
+        """Apply the transpose."""
+        return self.outward.T @ white @ self.inward.T * self.factor
+
+
+class WhitenedSketch:
+    """Whitens the gradients of each linear map and sketches them.
+
+    Gradients come in the eigenbasis of the curvature, whose signs are free and which rounding can rotate. They are
+    rotated back before the sketch, so that no feature depends on the eigenbasis.
+    """
+
+    def __init__(self, whitening: Mapping[str, Whitening], share: int, seed: int, device: str) -> None:
+        self._whitening = {name: each.to(device) for name, each in whitening.items()}
+        self._share = share
+        self._sketch = RandomProjection(share, seed, device)
 
     def width(self, site: Site) -> int:
-        """Return the number of features of a site."""
+        """Return the number of features of a linear map: all its numbers, if that is less than its share."""
+        return min(self._whitening[site.pool].factor.numel(), self._share)
 
     def of(self, site: Site, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n w"]:
-        """Return the features of some documents; must be linear, as parts of a document are added up."""
+        """Return the features of one linear map."""
+        white = self._whitening[site.pool](gradients).flatten(1)
+        return self._sketch.of(site.name, white) if white.shape[1] > self._share else white
 
     def back(self, site: Site, features: Float[Tensor, "n w"]) -> Float[Tensor, "n o i"]:
-        """Apply the transpose of :meth:`of`: ⟨back(f), g⟩ = ⟨f, of(g)⟩ for all gradients g."""
+        """Apply the transpose of :meth:`of`."""
+        own = self._whitening[site.pool]
+        width = own.factor.numel()
+        white = self._sketch.back(site.name, features, width) if width > self._share else features
+        return own.back(white.unflatten(1, own.factor.shape))
 
 
 class GradientProjector:
@@ -66,7 +155,11 @@ class GradientProjector:
     """
 
     def __init__(
-        self, sites: Sequence[Site], projections: Projections | None, device: str, finish: Finish | None = None
+        self,
+        sites: Sequence[Site],
+        projections: Projections | None,
+        device: str,
+        finish: WhitenedSketch | None = None,
     ) -> None:
         shapes = [
             (site.width_out, site.width_in)
@@ -133,7 +226,7 @@ def project_gradients(
     *,
     objective: Objective = "loss",
     reduction: Reduction = "mean",
-    finish: Finish | None = None,
+    finish: WhitenedSketch | None = None,
 ) -> ProjectedGradients:
     """Compute projected gradients of every document; arguments and errors as for :func:`read_gradients`."""
     reader = GradientProjector(sites, projections, lm.execution.device, finish)
@@ -284,49 +377,3 @@ class Latest:
         name, held, version = last  # held, so that no other tensor can have its address
         alike = held.data_ptr() == inputs.data_ptr() and held.shape == inputs.shape and held.dtype == inputs.dtype
         return name if alike and held.stride() == inputs.stride() and version == inputs._version else None
-
-
-class RandomProjection:
-    """A random projection of vectors that come in named pieces, whose projections add up to the vector's.
-
-    A piece is cut into blocks of p numbers. Each number gets a random sign, and each block is rotated by a random
-    offset before the blocks are added up. So numbers of one block never collide, and numbers of two blocks collide
-    with probability 1/p, as in a count sketch; but blocks are read in the order of memory. p is the *dimension*; the
-    *seed* decides, with a piece's name, its signs and offsets, equal on every device.
-    """
-
-    def __init__(self, dimension: int, seed: int, device: str = "cpu") -> None:
-        self.dimension = dimension
-        self._seed = seed
-        self._device = device
-        self._drawn: dict[str, tuple[Int8[Tensor, " w"], Int64[Tensor, "blocks 1"]]] = {}
-
-    def of(self, piece: str, values: Float[Tensor, "n w"]) -> Float[Tensor, "n p"]:
-        """Project a named piece of n vectors; add the results of all pieces up."""
-        signs, offsets = self._draw(piece, values.shape[1])
-        padded = values.new_zeros(len(values), len(offsets) * self.dimension)
-        torch.mul(values, signs, out=padded[:, : values.shape[1]])
-        blocks = torch.arange(len(offsets), device=values.device)[:, None]
-        places = torch.arange(self.dimension, device=values.device)[None, :]
-        order = blocks * self.dimension + (places - offsets) % self.dimension
-        turned: Tensor = padded[:, order.flatten()].unflatten(1, order.shape)
-        return turned.sum(1)
-
-    def back(self, piece: str, projected: Float[Tensor, "n p"], width: int) -> Float[Tensor, "n w"]:
-        """Apply the transpose of :meth:`of` for a piece of this width."""
-        signs, offsets = self._draw(piece, width)
-        places = torch.arange(self.dimension, device=projected.device)[None, :]
-        spread: Tensor = projected[:, ((places + offsets) % self.dimension).flatten()]
-        return spread[:, :width] * signs
-
-    def _draw(self, piece: str, width: int) -> tuple[Int8[Tensor, " w"], Int64[Tensor, "blocks 1"]]:
-        """Draw the signs of a piece's numbers and the offsets of its blocks."""
-        if piece not in self._drawn:
-            generator = stream(self._seed, "sketch", piece)
-            signs = 1 - 2 * generator.integers(0, 2, width, dtype=np.int8)
-            offsets = generator.integers(0, self.dimension, (-(-width // self.dimension), 1))
-            self._drawn[piece] = (
-                torch.from_numpy(signs.astype(np.int8)).to(self._device),
-                torch.from_numpy(offsets).to(self._device),
-            )
-        return self._drawn[piece]

@@ -255,7 +255,7 @@ def by_chunks(
 STATE = "state.safetensors"
 """Name of the arrays' file in the folder of an index."""
 KEY, READER = "key", "reader"
-"""Names, among the arrays, of two fingerprints: of all that decides them, and of the LM, which older files lack."""
+"""Names, among the arrays, of two fingerprints: of all that decides them, and of the LM."""
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 """Learnt arrays by name, with these fingerprints."""
@@ -295,14 +295,8 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
     @property
     def learnt_key(self) -> str:
         """The fingerprint of all that decides the arrays; another one if the LM has changed since they were learnt."""
-        arrays = self._fitted()
-        key, known = (arrays[name].tobytes().hex() if name in arrays else "" for name in (KEY, READER))
-        return key if known in ("", self.reader) else json_digest([key, self.reader])
-
-    @property
-    def knows_reader(self) -> bool:
-        """True if :attr:`learnt_key` changes with the LM; False for arrays of earlier versions."""
-        return READER in self._fitted()
+        key, known = (self._fitted()[name].tobytes().hex() for name in (KEY, READER))
+        return key if known == self.reader else json_digest([key, self.reader])
 
     def save_state(self, folder: Path) -> None:
         (folder / STATE).write_bytes(pack_arrays(self._fitted()))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from airrep.attributors.by_token import Stretches
-from airrep.attributors.gradient.projection import Finish, Projections
+from airrep.attributors.gradient.projection import Projections, WhitenedSketch
 from airrep.attributors.gradient.reading import DocumentPlaces, Objective, Reduction, Site, read_gradients
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
@@ -167,7 +167,7 @@ class Projected:
         sites: Sequence[Site],
         projections: Projections | None,
         device: str,
-        finish: Finish | None = None,
+        finish: WhitenedSketch | None = None,
         dual: Dual | None = None,
     ) -> None:
         self._sites, self._finish, self._dual = sites, finish, dual

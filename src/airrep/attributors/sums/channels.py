@@ -1,7 +1,9 @@
 """Attribution by a weighted sum of channels, each with its own pool."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from airrep.arrays import Encoded, Features
-from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, sample_of, sentences
+from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, fit_method, sample_of, sentences
 from airrep.attributors.direct import DirectAttributor
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
@@ -47,16 +49,15 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     """
 
     name = "channels"
+    reads_pairs = True  # each channel encodes pairs in its own way
     pool: ClassVar[Pool] = "sum"
     symmetric = False
 
     def __init__(self, settings: ChannelsSettings | None = None) -> None:
         super().__init__(settings or ChannelsSettings())
+        self.channels = self._settings.channels
+        self._relative = any(channel.relative and channel.weight > 0 for channel in self.channels)
         self._reference: Reference | None = None
-
-    @property
-    def channels(self) -> tuple[Channel, ...]:
-        return self._settings.channels
 
     @property
     def weights(self) -> list[tuple[object, ...]]:
@@ -81,16 +82,33 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                     f"channel (method) {channel.title}: candidates={channel.candidates} works only with methods that "
                     f"store no features, such as ekfac, but {one.name} stores them. Remove candidates."
                 )
-            if isinstance(one, ChannelsAttributor):
-                raise ConfigError(
-                    "recipe (list of methods): one of its methods is itself a sum of methods. List the methods of "
-                    "that sum in the recipe."
-                )
         return made
 
     @property
     def counted(self) -> tuple[bool, ...]:
         return tuple(channel.weight > 0 for channel in self.channels)
+
+    def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
+        return {row: reason for part in self.parts for row, reason in part.unusable(examples).items()}
+
+    def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:
+        return {name: value for part in self.parts for name, value in part.rendering(examples).items()}
+
+    @property
+    def execution(self) -> Mapping[str, str]:
+        return {
+            f"{number}.{name}": value for number, one in enumerate(self.parts) for name, value in one.execution.items()
+        }
+
+    def load(self) -> Mapping[str, str]:
+        for one in self.parts:
+            one.load()
+        return self.execution
+
+    def float_noise(self, train: Corpus) -> Mapping[str, float]:
+        """Return the noise of the channel that differs most from float32."""
+        found = [noise for one in self.parts if (noise := one.float_noise(train))]
+        return min(found, key=lambda noise: min(noise.values()), default={})
 
     def unseen(self, examples: Sequence[Example]) -> dict[str, int]:
         """Count, by channel name, the examples of which the channel's view shows nothing, so that they score 0."""
@@ -121,7 +139,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         ConfigError: the LM after a warm-up does not fit the LM before it, or a channel's method raises one.
         """
         self._check_warmed()
-        super().fit(train, progress)
+        for one in self.parts:
+            fit_method(one, train, progress)
         if self._relative:
             examples = sample_of(train, REFERENCE, 0)
             self._reference = Reference.of(self.encode(examples), examples)
@@ -138,17 +157,24 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             if told:
                 caution(_log, told)
 
-    @property
-    def _relative(self) -> bool:
-        return any(channel.relative and channel.weight > 0 for channel in self.channels)
-
     def save_state(self, folder: Path) -> None:
-        super().save_state(folder)
+        """Write the state of each channel; its file names begin with the channel's number."""
+        for number, one in enumerate(self.parts):
+            with tempfile.TemporaryDirectory() as own:
+                one.save_state(Path(own))
+                for path in Path(own).iterdir():
+                    shutil.copyfile(path, folder / f"{number}-{path.name}")
         if self._reference is not None:
             self._reference.save(folder)
 
     def load_state(self, folder: Path) -> None:
-        super().load_state(folder)
+        for number, one in enumerate(self.parts):
+            paths = list(folder.glob(f"{number}-*"))
+            if paths:  # most methods have no state to read
+                with tempfile.TemporaryDirectory() as own:
+                    for path in paths:
+                        shutil.copyfile(path, Path(own) / path.name.partition("-")[2])
+                    one.load_state(Path(own))
         self._reference = Reference.load(folder, [one.title for one in self.channels])
 
     def reweighed(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
@@ -244,11 +270,21 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         told += [_of_candidates(one) for one in self.channels if one.weight > 0 and one.candidates is not None]
         return " ".join(dict.fromkeys(one for text in told for one in sentences(text)))
 
+    def _in_turn(self, numbers: Sequence[int], on_rows: OnRows | None) -> list[tuple[int, OnRows | None]]:
+        """Return the numbers of some channels in the order in which they encode, each with its callback.
+
+        Methods that lead come first. Only the last of these reports rows, or the last of all if none leads.
+        """
+        leading = [number for number in numbers if self.parts[number].leads]
+        order = leading + [number for number in numbers if number not in leading]
+        telling = (leading or order)[-1:]
+        return [(number, on_rows if number in telling else None) for number in order]
+
     def encode(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Encoded:
         found: dict[str, Features | None] = {}
         losses: list[LossName] = [getattr(one.settings, "loss", "sft") for one in self.parts]
         loss = next((one for one in losses if one in ("kto", "weighted")), None)
-        for number, done in self.in_turn(range(len(self.parts)), on_rows):
+        for number, done in self._in_turn(range(len(self.parts)), on_rows):
             channel, part, pool = self.channels[number], self.parts[number], self._pools[number]
             (features,) = part.encode(examples, done).values()
             if loss is not None and features is not None and not hasattr(part.settings, "loss"):
@@ -293,7 +329,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     ) -> dict[str, Asked]:
         """Ask some channels; a channel with candidates scores nothing yet."""
         found: dict[str, Asked] = {}
-        for number, done in self.in_turn(counted, on_rows):
+        for number, done in self._in_turn(counted, on_rows):
             one, part, pool = self.channels[number], self.parts[number], self._pools[number]
             if one.candidates is not None:
                 found[one.title] = ScoresAsked(part, queries, kept, one.title, pool)

@@ -7,13 +7,10 @@ import numpy as np
 
 from airrep.attributors.settings import MOST_ORDERS
 from airrep.attributors.text.tokens import MARK, FoundTokens, TokenBatch
-from airrep.corpus.corpus import Corpus, Example
 from airrep.sparse import counted
 
 TOGETHER = 2**23
 """N-grams that are sorted and counted at a time, four bytes each."""
-HELD = 2**26
-"""Most bytes of tokens that are held in memory between two readings."""
 _PART = 2**24
 """Columns of a table that are searched at a time."""
 
@@ -92,25 +89,6 @@ class _Table:
         counts = self._low.ravel()[columns - (LENGTH + 1)].astype(np.int64)
         counts[np.searchsorted(columns, high)] += more
         return Background(columns, counts, totals)
-
-
-class HeldTokens:
-    """Tokens of parts of a corpus, held from the first reading to the second, which takes them out."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, TokenBatch] = {}
-        self._left = HELD
-
-    def add(self, part: Sequence[Example], tokens: TokenBatch) -> None:
-        """Hold the tokens of a part if there is room."""
-        size = tokens.numbers.nbytes + tokens.ends.nbytes
-        if isinstance(part, Corpus) and size <= self._left:
-            self._known[part.fingerprint] = tokens
-            self._left -= size
-
-    def taken(self, part: Sequence[Example]) -> TokenBatch | None:
-        """Take out the tokens of a part; None if they are not held."""
-        return self._known.pop(part.fingerprint, None) if self._known and isinstance(part, Corpus) else None
 
 
 BITS = 26

@@ -18,7 +18,6 @@ from airrep.attributors.text.columns import (
     LENGTH,
     Background,
     Counted,
-    HeldTokens,
     count_ngrams,
     ngram_columns,
     ngram_places,
@@ -59,6 +58,8 @@ TOGETHER = 4096
 """Examples whose n-grams are counted at a time."""
 _UNKNOWN = 1e3
 """Loss, in nats, that replaces one that is not finite: the LM does not expect the token at all."""
+HELD_TOKENS = 2**26
+"""Most bytes of tokens that are held between two readings of a corpus."""
 HELD = 2**27
 """Most bytes of losses and places that are cached for other channels; the latest examples are always cached."""
 OBJECTS = 512
@@ -91,7 +92,8 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
     def __init__(self, settings: NgramSettings | None = None) -> None:
         super().__init__(settings or NgramSettings())
         self._background: Background | None = None
-        self._held = HeldTokens()
+        self._held: dict[str, TokenBatch] = {}
+        """Tokens of parts of the corpus, from :meth:`fit` until :meth:`encode_train` takes them out."""
 
     @cached_property
     def _tokenizer(self) -> tuple[Split, str]:
@@ -227,19 +229,24 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         orders, skip = self._settings.orders, self._settings.skip > 0
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
-            tokens, weights = self._weighed(some) if weighed else (self._held.taken(some), None)
-            tokens = self._tokens(some) if tokens is None else tokens
+            if weighed:
+                tokens, weights = self._weighed(some)
+            else:
+                known = self._held.pop(some.fingerprint, None) if self._held and isinstance(some, Corpus) else None
+                tokens, weights = self._tokens(some) if known is None else known, None
             yield count_ngrams(tokens, orders, skip, weights, list(map(self._shares, some)) if spanned else None)
 
     def _read(self, train: Corpus) -> Iterator[np.ndarray]:
         """Yield the columns of a corpus's n-grams; hold its tokens for :meth:`encode_train` while there is room."""
         orders, skip = self._settings.orders, self._settings.skip > 0
-        self._held = HeldTokens()
+        self._held, left = {}, HELD_TOKENS
         for start in range(0, len(train), TOGETHER):
             some = train[start : start + TOGETHER]
             tokens = self._tokens(some)
-            if self._settings.lm is None:  # with an LM, encode_train needs places of tokens as well
-                self._held.add(some, tokens)
+            left -= tokens.numbers.nbytes + tokens.ends.nbytes
+            # with an LM, encode_train needs places of tokens as well
+            if left >= 0 and self._settings.lm is None and isinstance(some, Corpus):
+                self._held[some.fingerprint] = tokens
             yield ngram_columns(tokens, orders, skip)
 
     def _weighed(self, examples: Sequence[Example]) -> tuple[TokenBatch, list[np.ndarray]]:

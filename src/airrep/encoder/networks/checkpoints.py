@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from airrep.encoder.cards import Card, read_card, write_card, write_head_config, write_modules, write_settings
 from airrep.encoder.folders import INDEX, PLAIN, WEIGHTS, Layout, is_plain_bert, read_json, read_optional, write_json
 from airrep.encoder.networks.bert import BertShape, HeadShape, SentenceBert
+from airrep.encoder.static import read_tensors
 from airrep.errors import ConfigError, DataError
 
 _SIZES = {
@@ -124,13 +124,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file; its header is checked against its length."""
-    try:
-        return load_file(path)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: is missing; it should hold weights of the model. {_WAY_OUT}") from error
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path}: is a damaged or incomplete safetensors file ({error}). {_WAY_OUT}") from error
+    return {name: torch.from_numpy(array) for name, array in read_tensors(path)[0].items()}
 
 
 def _bert_named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -51,7 +51,9 @@ def load_network(
     """
     device = resolve_device(device)
     # The packed mean includes the prompt's tokens; the library runs models whose mean leaves them out.
-    by_library = layout.format == "library" or bool(code) or bool(prompts and not counts_prompt(layout.folder))
+    by_library = (
+        layout.format == "library" or bool(code) or (prompts != NO_PROMPTS and not counts_prompt(layout.folder))
+    )
     checkpoint = None if by_library else read_checkpoint(layout)
     if checkpoint is None or not reads_alike(name, layout, checkpoint):
         card = with_template(name, read_card(layout.folder), template)
@@ -160,7 +162,7 @@ class PackedEncoder(Encoder):
         return json_digest(parts | self._decisive())
 
     def _encode_window(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[Rows, DenseFeatures]]:
-        prompt = self._prompt(queries)
+        prompt = self.prompts.query if queries else self.prompts.train
         sequences = self._tokenize([prompt + text for text in texts] if prompt else texts)
         lengths = np.array([len(sequence) for sequence in sequences], np.int64)
         for batch in pack(lengths, self._batch_tokens):

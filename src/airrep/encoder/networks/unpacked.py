@@ -117,7 +117,7 @@ class LibraryEncoder(Encoder):
         encode = (library.encode_query if queries else library.encode_document) if self._routed else library.encode
         features = encode(
             list(texts),
-            prompt=self._prompt(queries),
+            prompt=self.prompts.query if queries else self.prompts.train,
             batch_size=self._batch,
             show_progress_bar=False,
             convert_to_numpy=True,
