@@ -225,9 +225,7 @@ def test_the_plan_counts_logits_as_often_as_they_are_held(more: dict[str, Any], 
     assert copies <= token / (4 * vocabulary) < copies + 0.1
 
 
-def test_a_promise_of_memory_is_kept_or_refused_before_weights_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_promise_of_memory_is_kept_or_refused_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path / "lm", "llama", torch.bfloat16)
     settings = {"lm": str(folder), "device": "cpu", "max_tokens": 64}
     lm = load_lm(LmSettings(**settings, memory="30GB"), stored=True)
