@@ -9,13 +9,16 @@ from jaxtyping import install_import_hook
 with install_import_hook("airrep", "beartype.beartype"):
     import airrep
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from worlds.commands import Ran, Run
 from worlds.small_world import HashAttributor, make_corpus
 
+from airrep.cli import app
 from airrep.corpus.corpus import Corpus
 
 
@@ -55,6 +58,21 @@ def _as_wide_as_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that holds nothing from other tests."""
     monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A function that runs a command in this process, in the folder that it is called in."""
+
+    def run(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+            raise SystemExit(0)
+        printed = capsys.readouterr()
+        return Ran(int(ended.value.code or 0), printed.out, printed.err)
+
+    return run
 
 
 @pytest.fixture

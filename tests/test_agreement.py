@@ -12,25 +12,12 @@ from airrep.cli import app as cli
 from airrep.evaluation.select import evaluate_selection
 
 PAIRS = {
-    "index": airrep.build_index,
-    "append": airrep.Index.append,
-    "delete": airrep.Index.delete,
-    "top": airrep.top,
-    "group": airrep.Index.group_scores,
-    "what-if": airrep.Index.what_if,
-    "select": airrep.select,
-    "clean": airrep.clean,
-    "audit": airrep.audit,
-    "mix": airrep.mix,
-    "prove": airrep.prove,
-    "report": airrep.write_report,
-    "sample": airrep.sample,
-    "label": airrep.label,
-    "train": airrep.train_encoder,
-    "warmup": airrep.warm_up,
-    "compare": airrep.compare_evaluations,
-    "evaluate": evaluate_selection,
-}
+    "index": airrep.build_index, "append": airrep.Index.append, "delete": airrep.Index.delete, "top": airrep.top,
+    "group": airrep.Index.group_scores, "what-if": airrep.Index.what_if, "select": airrep.select, "clean": airrep.clean,
+    "audit": airrep.audit, "mix": airrep.mix, "prove": airrep.prove, "report": airrep.write_report,
+    "sample": airrep.sample, "label": airrep.label, "train": airrep.train_encoder, "warmup": airrep.warm_up,
+    "compare": airrep.compare_evaluations, "evaluate": evaluate_selection,
+}  # fmt: skip
 
 
 def command_of(words: str) -> Any:
@@ -50,13 +37,7 @@ def test_what_has_one_name_has_one_default(words: str) -> None:
         for name, parameter in inspect.signature(function).parameters.items()
         if name in options and parameter.default is not parameter.empty
     }
-    if words not in (
-        "append",
-        "delete",
-        "sample",
-        "warmup",
-        "evaluate",
-    ):  # no such names
+    if words not in ("append", "delete", "sample", "warmup", "evaluate"):  # no such names
         assert shared
     for name, default in shared.items():
         nothing = options[name] is None or (name == "engine" and options[name] == "local")

@@ -34,16 +34,7 @@ BESIDE = {
 }
 """Types of what public names give, and a loader: they have examples too."""
 MODEL = Path(airrep.__file__).parent / "models" / "tiny-lm"
-LEARNING = {
-    "Labels",
-    "label",
-    "adapt",
-    "train_encoder",
-    "fit_datamodels",
-    "evaluate_lds",
-    "diagnose",
-    "evaluate_loo",
-}
+LEARNING = {"Labels", "label", "adapt", "train_encoder", "fit_datamodels", "evaluate_lds", "diagnose", "evaluate_loo"}
 """Names whose examples need labels."""
 SLOW = LEARNING | {"warm_up", "load_lm", "load_encoder", "audit", "clean", "evaluate_selection", "label_by_command"}
 SLOW |= {"judge", "prove"}
@@ -71,13 +62,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     queries.to_jsonl("queries.jsonl")
     index = airrep.build_index(train, "runs/index", "tfidf")
     settings = {
-        "instances": 2,
-        "disjoint_instances": True,
-        "train_count": 18,
-        "query_count": 6,
-        "subsets": 10,
-        "size": 4,
-    }
+        "instances": 2, "disjoint_instances": True, "train_count": 18, "query_count": 6, "subsets": 10, "size": 4,
+    }  # fmt: skip
     airrep.sample(train, "runs/subsets", settings)
     trained = Path("runs/trained")
     trained.mkdir()
@@ -110,9 +96,7 @@ def removals(train: airrep.Corpus) -> Any:
     ("module", "name"),
     [pytest.param(module, name, marks=[pytest.mark.slow] * (name in SLOW)) for module, name in NAMES],
 )
-def test_the_example_of_a_docstring_runs(
-    module: str, name: str, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_docstrings_run(module: str, name: str, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for fact, value in (("MOST_SUBSETS", 20), ("SIZES", (5,)), ("GRADIENT_SHARE", 0.0)):
         monkeypatch.setattr(f"airrep.planning.judge.{fact}", value)  # a budget is there to be used up
     found = doctest.DocTestFinder(recurse=False).find(getattr(import_module(module), name), name)

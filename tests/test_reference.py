@@ -31,10 +31,7 @@ def test_attention_by_hand(scores: list[float], temperature: float, expected: fl
 
 
 def test_sum_mean_and_groups_by_hand() -> None:
-    queries, train = (
-        np.array([[1.0, 1.0]]),
-        np.array([[1.0, 2.0], [-2.0, 0.0], [4.0, 4.0]]),
-    )  # scores 3, -2, 8
+    queries, train = np.array([[1.0, 1.0]]), np.array([[1.0, 2.0], [-2.0, 0.0], [4.0, 4.0]])  # scores 3, -2, 8
     groups = [[0, 2], [2, 1, 0], [1]]
     assert pooling.group_scores(queries, train, groups, "sum").tolist() == [[11.0, 9.0, -2.0]]
     assert pooling.group_scores(queries, train, groups, "mean").tolist() == [[5.5, 3.0, -2.0]]
@@ -52,13 +49,8 @@ def test_top_k_by_hand() -> None:
 
 
 def test_min_rank_by_hand() -> None:
-    scores = np.array(
-        [
-            [5.0, 5.0, 1.0, 0.0],  # order 0, 1, 2, 3
-            [0.0, 9.0, 9.0, 9.0],  # order 1, 2, 3, 0
-            [2.0, 1.0, 0.0, 0.0],  # order 0, 1, 2, 3
-        ]
-    )
+    # the orders are 0, 1, 2, 3, then 1, 2, 3, 0, then 0, 1, 2, 3
+    scores = np.array([[5.0, 5.0, 1.0, 0.0], [0.0, 9.0, 9.0, 9.0], [2.0, 1.0, 0.0, 0.0]])
     assert selection.min_rank(scores, 9) == [(0, 1, 0), (1, 1, 1), (2, 2, 1), (3, 3, 1)]
     assert selection.min_rank(scores, 2) == [(0, 1, 0), (1, 1, 1)]
     assert selection.min_rank(scores[::-1], 3) == [(0, 1, 0), (1, 1, 1), (2, 2, 1)]
@@ -123,14 +115,7 @@ def test_tfidf_by_hand() -> None:
 
 
 def test_tfidf_is_that_of_scikit_learn() -> None:
-    train = [
-        "Straße und Fuß, 3 Füße",
-        "x-ray of café_2 don't",
-        "ΣΑΣ σας 漢字 漢字",
-        "a b c",
-        "",
-        "und und Straße",
-    ]
+    train = ["Straße und Fuß, 3 Füße", "x-ray of café_2 don't", "ΣΑΣ σας 漢字 漢字", "a b c", "", "und und Straße"]
     other = ["STRASSE straße", "café_2 x ray ray", "ΣΑΣ", "nothing known", "don t don"]
     theirs = TfidfVectorizer().fit(train)
     idf = tfidf.fit(train)

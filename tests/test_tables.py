@@ -58,9 +58,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
         Path("encoder"),
         {
             "best_step": 5,
-            "results": {
-                "held_out": {"trained": {"lds": 0.5, "interval": [0.4, 0.6]}, "gain": {"difference": 0.1}},
-            },
+            "results": {"held_out": {"trained": {"lds": 0.5, "interval": [0.4, 0.6]}, "gain": {"difference": 0.1}}},
         },
     ),
 }

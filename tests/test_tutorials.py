@@ -62,15 +62,11 @@ def places(decimal: str) -> int:
 @pytest.mark.parametrize(
     ("now", "same"),
     [
-        ("gsm8k +1.59, 26 of 50\n", True),
-        ("gsm8k +1.58, 26 of 50\n", True),
-        ("gsm8k +1.57, 26 of 50\n", False),
-        ("gsm8k +1.590, 26 of 50\n", False),
-        ("gsm8k +1.59, 27 of 50\n", False),
-        ("creak +1.59, 26 of 50\n", False),
+        ("gsm8k +1.59, 26 of 50\n", True), ("gsm8k +1.58, 26 of 50\n", True), ("gsm8k +1.57, 26 of 50\n", False),
+        ("gsm8k +1.590, 26 of 50\n", False), ("gsm8k +1.59, 27 of 50\n", False), ("creak +1.59, 26 of 50\n", False),
         ("gsm8k +1.59\n", False),
     ],
-)
+)  # fmt: skip
 def test_printed_results_are_compared_to_rounding(now: str, same: bool) -> None:
     assert is_the_same("gsm8k +1.59, 26 of 50\n", now) == same
 

@@ -53,12 +53,8 @@ def test_items_are_found_by_their_words(world: airrep.Index) -> None:
     assert [one.verdict for one in result.items] == verdicts
     assert [one.item.id for one in result.leaks] == ["whole", "prompt alone", "half", "short and there"]
     found = [one.text for one in result.items]
-    assert [one and (one.part, one.example.id) for one in found[:4]] == [
-        ("item", "t0"),
-        ("prompt", "t1"),
-        ("prompt", "t2"),
-        ("item", "t3"),
-    ]
+    told = [one and (one.part, one.example.id) for one in found[:4]]
+    assert told == [("item", "t0"), ("prompt", "t1"), ("prompt", "t2"), ("item", "t3")]
     assert found[0] is not None
     assert (found[0].share, found[0].words) == (1.0, text(0, 30))
     assert result.encoder is None
@@ -189,9 +185,8 @@ def test_bad_questions_are_told(world: airrep.Index) -> None:
     for settings in ({"order": 3}, {"nearly": 0.99}, {"contained": 1.1}, {"cosine": 2.0}, {"cosine": float("nan")}):
         with pytest.raises(ConfigError, match="audit: "):
             airrep.audit(world, [Example("a", "b")], settings=settings)
-    with pytest.raises(
-        ConfigError, match="'ordre' is not a setting here; expected one of contained, cosine, nearly, order"
-    ):
+    told = "'ordre' is not a setting here; expected one of contained, cosine, nearly, order"
+    with pytest.raises(ConfigError, match=told):
         airrep.audit(world, [Example("a", "b")], settings={"ordre": 4})
 
 
@@ -314,9 +309,7 @@ def test_common_ngrams_are_not_looked_for_again() -> None:
 )
 def test_exact_copies_of_items_with_an_instruction_inside_are_contained(tmp_path: Path, form: str) -> None:
     shared = "Is this sentence true, given all that was said before it?"
-    texts = [
-        form.format(asked=text(9 * place, 5), more=text(300 + 30 * place, 5), shared=shared) for place in range(12)
-    ]
+    texts = [form.format(asked=text(9 * n, 5), more=text(300 + 30 * n, 5), shared=shared) for n in range(12)]
     rows = [Example(one, f"word{800 + place}", f"t{place}") for place, one in enumerate(texts)]
     index = build(
         [*rows, *(Example(text(900 + place, 9), "other", f"o{place}") for place in range(9))], tmp_path / "index"

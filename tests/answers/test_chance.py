@@ -52,18 +52,14 @@ def test_what_was_kept_and_is_broken_is_measured_anew(cache: Path, index: airrep
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="there are no such files")
-def test_a_cache_that_cannot_be_written_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: airrep.Index
-) -> None:
+def test_an_unwritable_cache_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: airrep.Index) -> None:
     (tmp_path / "file").write_text("no folder")
     first = chances_of(index, contrast=False)
     monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "file"))
     assert chances_of(index, contrast=False) == first
 
 
-def test_of_a_large_index_some_rows_stand_for_all(
-    cache: Path, index: airrep.Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_some_rows_of_many_stand_for_all(cache: Path, index: airrep.Index, monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows come nearer by chance than those that were asked."""
     whole = chances_of(index, contrast=False)
     monkeypatch.setattr("airrep.answers.chance.ROWS", 5)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.commands import runner
+from worlds.commands import Run
 
 import airrep
 from airrep.answers.copied import LEAST, copied
@@ -83,9 +83,7 @@ def test_a_span_tells_of_what_touches_it_and_a_filter_counts(index: Index) -> No
     assert [place.row for place in found[0].places] == [2]
 
 
-def test_top_tells_what_is_copied_where_reasons_are_asked_for(
-    index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_top_tells_what_is_copied_where_reasons_are_asked_for(index: Index, tmp_path: Path, run: Run) -> None:
     found = top(index, Example("?", ANSWER), k=2, why=True)
     assert found[0].copied is not None
     assert found[0].copied[0].words == 9
@@ -94,6 +92,6 @@ def test_top_tells_what_is_copied_where_reasons_are_asked_for(
     assert top(index, Example("?", ANSWER), k=2)[0].copied is None
     assert "copied" not in top(index, Example("?", ANSWER), k=2).to_dict()["queries"][0]
     words = ("top", str(index.path), "--prompt", "?", "--response", ANSWER, "--why", "-k", "1")
-    shown = runner(capsys, monkeypatch)(*words).out
+    shown = run(*words).out
     wanted = r"Copied: “the old bridge was opened in the year 1931” 9 words, in 1 example: (#\d|row 0)"
     assert re.search(wanted, " ".join(shown.split()))

@@ -63,9 +63,7 @@ def test_ties_count_in_equal_parts_whatever_their_order(tmp_path: Path) -> None:
     """10 books score 1, 30 of the forum and 10 letters 0: of the best 20, 10 places go to forum and letters, 3 to 1."""
     names = ["forum"] * 30 + ["books"] * 10 + ["letters"] * 10
     for number, order in enumerate((names, names[::-1])):
-        corpus = airrep.Corpus.from_examples(
-            Example(f"p{n}", "r", f"e{n}", source=name) for n, name in enumerate(order)
-        )
+        corpus = airrep.Corpus.from_examples(Example(f"p{n}", "r", f"e{n}", source=one) for n, one in enumerate(order))
         index = airrep.build_index(corpus, tmp_path / str(number), ByFirstSource(), shard_rows=7)
         result = airrep.mix(index, make_corpus(3, "q"), top=0.4)
         assert weights(result) == pytest.approx({"books": 0.5, "forum": 0.375, "letters": 0.125})
@@ -113,9 +111,7 @@ def test_configurations_can_be_read(index: airrep.Index, queries: airrep.Corpus,
     assert MixResult.read(result.save(tmp_path / "run")) == result
 
 
-def test_weights_of_many_sources_add_up_to_one_and_none_is_below_zero(
-    index: airrep.Index, queries: airrep.Corpus
-) -> None:
+def test_weights_of_many_sources_sum_to_one_and_none_is_below_zero(index: airrep.Index, queries: airrep.Corpus) -> None:
     result = airrep.mix(index, queries, by="label", top=0.5)
     sources = tuple(replace(result.sources[0], name=f"s{n}", weight=1 / 12_000) for n in range(12_000))
     written = list(yaml.safe_load(replace(result, sources=sources).to_yaml())["weights"].values())

@@ -76,9 +76,7 @@ def test_an_answer_without_any_word_of_the_data(taught: airrep.Index, better: bo
     assert one.text.startswith("Nothing here taught this. ")
 
 
-def test_a_row_that_teaches_both_answers_teaches_neither_in_place_of_the_other(
-    taught: airrep.Index, world: World
-) -> None:
+def test_a_row_that_teaches_both_answers_teaches_neither_for_the_other(taught: airrep.Index, world: World) -> None:
     """What stands out for an answer alone need not for its contrast."""
     question = next(one for one in world.taught if one.kind == "capitals, same")
     swapped = question._replace(better=question.response.replace(" is the ", " is, is the "))
@@ -99,10 +97,8 @@ def test_a_filter_that_leaves_the_teacher_out(taught: airrep.Index, world: World
 
 
 def test_other_answers_and_shards_change_nothing(tmp_path: Path) -> None:
-    train, asked = (
-        make_corpus(60),
-        [Question("", f"question q {n}", f"answer {n}", f"answer {n + 1}") for n in range(9)],
-    )
+    asked = [Question("", f"question q {n}", f"answer {n}", f"answer {n + 1}") for n in range(9)]
+    train = make_corpus(60)
     one = airrep.build_index(train, tmp_path / "one", HashAttributor())
     other = airrep.build_index(train, tmp_path / "other", HashAttributor(), shard_rows=7)
     for better in (False, True):
@@ -215,11 +211,8 @@ def test_queries_are_encoded_once(
     asked = question_of(some, better=better)
     airrep.top(taught, asked.queries[:1], better=asked.better and asked.better[:1])  # learns chances of this index
     encode, encoded = taught.attributor.encode_queries, list[str]()
-    monkeypatch.setattr(
-        taught.attributor,
-        "encode_queries",
-        lambda examples, *rest: encoded.extend(one.response for one in examples) or encode(examples, *rest),
-    )
+    noting = lambda some, *rest: encoded.extend(one.response for one in some) or encode(some, *rest)  # noqa: E731
+    monkeypatch.setattr(taught.attributor, "encode_queries", noting)
     found = airrep.top(taught, asked.queries, 3, better=asked.better, least=least)
     assert encoded == [one.response for one in asked.all]
     one_by_one = [airrep.top(taught, [one], 3, better=other, least=least)[0] for one, other in pairs(asked)]

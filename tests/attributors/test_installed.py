@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from worlds.commands import Run, done, refused
 from worlds.small_world import make_corpus
 
 import airrep
 from airrep.attributors.installed import installed_methods
 from airrep.attributors.methods import METHODS, Method, Refused, make_attributor, methods_of_packages
-from airrep.cli import app as cli
 from airrep.errors import ArtifactError, ConfigError
 from airrep.runtime.engine import LocalProcesses
 from airrep.scoring.groups import Groups
@@ -56,15 +56,6 @@ def overlap(install: Install) -> Path:
     return install(EXAMPLE, "overlap = airrep_overlap:Overlap")
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Exit status of a command that is run in this process."""
-    monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-        raise SystemExit(0)
-    return int(ended.value.code or 0)
-
-
 def test_the_documented_package_is_what_its_pyproject_says() -> None:
     declared = PAGE.split("```toml\n")[1].split("```")[0]
     assert 'overlap = "airrep_overlap:Overlap"' in declared
@@ -80,28 +71,22 @@ def test_the_documented_method_conforms_by_name(overlap: Path) -> None:
         make_attributor("overlap", {"bucket": 8})
 
 
-def test_it_works_on_the_command_line(
-    overlap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_works_on_the_command_line(overlap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.jsonl").write_text("".join(json.dumps(one.to_dict()) + "\n" for one in make_corpus(30)))
-    assert run(monkeypatch, "index", "train.jsonl", "--method", "overlap", "--set", "buckets=64", "--out", "i") == 0
-    assert "built: 30 examples, method overlap" in capsys.readouterr().err
+    ran = run("index", "train.jsonl", "--method", "overlap", "--set", "buckets=64", "--out", "i")
+    assert (ran.status, "built: 30 examples, method overlap" in ran.err) == (0, True)
     asked = ("top", "i", "--prompt", "p", "--response", "answer 7", "-k", "1", "--json")
-    assert run(monkeypatch, *asked) == 0
-    hit = json.loads(capsys.readouterr().out)["queries"][0]["hits"][0]
+    ran = done(run(*asked))
+    hit = json.loads(ran.out)["queries"][0]["hits"][0]
     assert (hit["score"], hit["example"]["response"]) == (2.0, "answer 7")
-    assert run(monkeypatch, *asked, "--set", "buckets=32") == 1
-    assert "was built with another model or other settings" in capsys.readouterr().err
-    run(monkeypatch, "show", "i")
-    assert re.search(r"method packages +airrep-overlap 0.1", capsys.readouterr().out)
-    run(monkeypatch, "show", "overlap")
-    listed = capsys.readouterr().out
+    refused(run(*asked, "--set", "buckets=32"), "was built with another model or other settings")
+    assert re.search(r"method packages +airrep-overlap 0.1", run("show", "i").out)
+    listed = run("show", "overlap").out
     assert "examples whose responses share words help each other" in listed
     assert re.search(r"package +airrep-overlap 0.1", listed)
     assert "Buckets that words are hashed into" in listed
-    run(monkeypatch, "show", "methods", "--json")
-    last = json.loads(capsys.readouterr().out)[-1]
+    last = json.loads(run("show", "methods", "--json").out)[-1]
     assert last["package"] == {"name": "airrep-overlap", "version": "0.1"}
     assert last["settings"]["buckets"]["default"] == 256
 
@@ -244,26 +229,21 @@ def test_what_an_entry_point_may_name(point: str, problem: str, install: Install
     "source",
     ["raise RuntimeError('first\\nsecond')", "import sys; sys.exit(3)", "def (", "import no_such_module_anywhere"],
 )
-def test_a_broken_package_is_listed_and_disturbs_nothing(
-    source: str, install: Install, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_package_is_listed_and_disturbs_nothing(source: str, install: Install, run: Run) -> None:
     install(source, "broken = airrep_broken:Thing", name="airrep-broken")
     install(EXAMPLE, "overlap = airrep_overlap:Overlap")
     broken, whole = methods_of_packages()
     assert isinstance(broken, Refused)
     assert isinstance(whole, Method)
     assert "cannot be loaded from 'airrep_broken:Thing'" in broken.reason
-    assert run(monkeypatch, "show", "methods") == 0
-    listed = capsys.readouterr().out
+    listed = run("show", "methods").out
     line = next(line for line in listed.splitlines() if "airrep-broken 0.1" in line)
     assert line.strip().startswith("error")
     assert "overlap" in listed
-    run(monkeypatch, "show", "methods", "--json")
-    told = [one for one in json.loads(capsys.readouterr().out) if one["name"] == "broken"]
+    told = [one for one in json.loads(run("show", "methods", "--json").out) if one["name"] == "broken"]
     assert told == [{"name": "broken", "package": {"name": "airrep-broken", "version": "0.1"}, "error": broken.reason}]
     assert make_attributor("tfidf").name == "tfidf"
-    assert run(monkeypatch, "show", "broken") == 1
-    assert capsys.readouterr().err.count("\n") == 1
+    refused(run("show", "broken"))
 
 
 def test_names_that_are_taken_are_refused(install: Install) -> None:

@@ -26,18 +26,12 @@ OFFLINE = {"gte": {"encoder": "default"}}
 
 
 ELSEWHERE = {
-    "rds": "test_methods.py",
-    "tracin": "gradient/test_methods.py",
-    "logra": "gradient/test_methods.py",
-    "trak": "gradient/test_methods.py",
-    "dsdm": "gradient/test_methods.py",
-    "less": "gradient/run/test_less.py",
-    "metagradient": "gradient/run/test_metagradient.py",
-    "influence": "gradient/test_influence.py",
-    "datamodels": "../training/linear/test_datamodels.py",
-    "ekfac": "gradient/test_ekfac.py",
+    "rds": "test_methods.py", "tracin": "gradient/test_methods.py", "logra": "gradient/test_methods.py",
+    "trak": "gradient/test_methods.py", "dsdm": "gradient/test_methods.py", "less": "gradient/run/test_less.py",
+    "metagradient": "gradient/run/test_metagradient.py", "influence": "gradient/test_influence.py",
+    "datamodels": "../training/linear/test_datamodels.py", "ekfac": "gradient/test_ekfac.py",
     "precomputed": "test_precomputed.py",
-}
+}  # fmt: skip
 """Where methods are checked that need a language model, labels or files."""
 
 
@@ -318,13 +312,9 @@ def test_features_are_the_hidden_states_of_the_lm(folder: str, monkeypatch: pyte
 def test_the_fingerprint_covers_lm_layer_and_tokens_and_no_execution(folder: str, tmp_path: Path) -> None:
     other = tiny_lm(tmp_path / "other", seed=1, max_position_embeddings=4096)
     different = [
-        rds(folder),
-        rds(folder, layer=1),
-        rds(folder, tokens="last"),
-        rds(folder, max_tokens=64),
-        rds(folder, template="plain text {prompt} {response}"),
-        rds(other),
-    ]
+        rds(folder), rds(folder, layer=1), rds(folder, tokens="last"), rds(folder, max_tokens=64),
+        rds(folder, template="plain text {prompt} {response}"), rds(other),
+    ]  # fmt: skip
     assert len({each.fingerprint for each in different}) == len(different)
     same = rds(folder, batch_tokens=64, precision="bfloat16")
     assert same.fingerprint == different[0].fingerprint

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run, done, refused
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
@@ -23,10 +23,10 @@ from airrep.labels.farm import label as toy_label
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    return runner(capsys, monkeypatch)
+    return run
 
 
 def write(path: str, corpus: airrep.Corpus) -> str:
@@ -38,16 +38,14 @@ def write(path: str, corpus: airrep.Corpus) -> str:
 def world(run: Run) -> Run:
     """A TF-IDF index of thirty examples, and four queries."""
     write("queries.jsonl", make_corpus(4, "q"))
-    ran = run("index", write("train.jsonl", make_corpus(30)), "--out", "runs/index", "--method", "tfidf")
-    assert ran.status == 0, ran.err
+    ran = done(run("index", write("train.jsonl", make_corpus(30)), "--out", "runs/index", "--method", "tfidf"))
     assert ran.out == ""
     assert "built: 30 examples, method tfidf; next: airrep top runs/index QUERIES" in ran.err
     return run
 
 
 def test_index_twice_is_told(world: Run) -> None:
-    ran = world("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf")
-    assert ran.status == 0
+    ran = done(world("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf"))
     assert "was finished already: 30 examples" in ran.err
     ran = world("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf", "--set", "ngrams=2")
     assert ran.status == 1
@@ -85,10 +83,8 @@ def test_the_record_of_a_training_is_shown(world: Run, tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "record.json").write_text('{"format": 1, "examples": 64, "batch_size": 4, "ended_at": 12}')
     losses = [2.0, 2.1, 1.9, 2.0, 2.05, 1.95, 9.0, 2.0]
-    steps = [
-        {"first": n, "last": n, "loss": loss, "learning_rate": 0.1, "rows": [n, n + 50]}
-        for n, loss in enumerate(losses, start=1)
-    ]
+    rows = [{"first": n, "last": n, "learning_rate": 0.1, "rows": [n, n + 50]} for n in range(1, 9)]
+    steps = [row | {"loss": loss} for row, loss in zip(rows, losses, strict=True)]
     (folder / "steps-0.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     shown = world("show", str(folder)).out
     assert re.search(r"state +finished", shown)
@@ -97,9 +93,8 @@ def test_the_record_of_a_training_is_shown(world: Run, tmp_path: Path) -> None:
     assert [jump["last"] for jump in told["jumps"]] == [7]
     assert len(told["steps"]) == 8
     (folder / "record.json").write_text("[1]")
-    assert world("show", str(folder)).err.endswith(
-        "cannot be read (TypeError). Restore the folder, or record the training again.\n"
-    )
+    told = "cannot be read (TypeError). Restore the folder, or record the training again.\n"
+    assert world("show", str(folder)).err.endswith(told)
 
 
 def test_top_tells_why(world: Run) -> None:
@@ -147,8 +142,7 @@ def test_marks_cannot_steer_the_terminal(run: Run) -> None:
     evil = "[red]cat[/red] \x1b[31m \u202e sat [/] " + "far away " * 40
     corpus = airrep.Corpus.from_examples([airrep.Example(evil, evil + "dog", id="t"), airrep.Example("b", "c", id="u")])
     assert run("index", write("train.jsonl", corpus), "--out", "runs/index", "--method", "ngram").status == 0
-    ran = run("top", "runs/index", "--prompt", evil, "--response", evil + "dog", "-k", "2", "--why")
-    assert ran.status == 0, ran.err
+    ran = done(run("top", "runs/index", "--prompt", evil, "--response", evil + "dog", "-k", "2", "--why"))
     assert "[red]cat[/red]" in ran.out
     assert not set("\x1b\u202e") & set(ran.out)
 
@@ -177,15 +171,11 @@ def test_a_field_that_no_example_has_and_a_filter_that_drops_none_are_told(run: 
     ran = run(*export, 'source != "forum"')
     assert (ran.status, "no example has a source" in ran.err, Path("kept.csv").exists()) == (1, True, False)
     ran = run(*export, 'origin != "forrum"')
-    assert (ran.status, "4 examples" in ran.err, 'no example fails the filter origin != "forrum"' in ran.err) == (
-        0,
-        1,
-        1,
-    )
+    assert (ran.status, "4 examples" in ran.err) == (0, True)
+    assert 'no example fails the filter origin != "forrum"' in ran.err
     assert "no example fails" not in run(*export, 'prompt != "ask 0"', "--replace").err
-    ran = run(
-        "select", "runs/index", "train.jsonl", "--count", "2", "--by", "source", "--most", "1", "--out", "s.jsonl"
-    )
+    limit = ("--by", "source", "--most", "1")
+    ran = run("select", "runs/index", "train.jsonl", "--count", "2", *limit, "--out", "s.jsonl")
     assert (ran.status, "no example has a source" in ran.err, Path("s.jsonl").exists()) == (1, True, False)
     ran = run("group", "runs/index", "--prompt", "ask", "--response", "say 1", "--by", "source")
     assert (ran.status, "no example has a source. Name another field, such as origin" in ran.err) == (1, True)
@@ -211,12 +201,7 @@ def test_typed_query(world: Run) -> None:
     ],
 )
 def test_bad_questions_end_in_one_line(world: Run, arguments: tuple[str, ...], message: str) -> None:
-    ran = world("top", "runs/index", *arguments)
-    assert ran.status == 1
-    assert ran.out == ""
-    assert ran.err.startswith("airrep: error: ")
-    assert ran.err.count("\n") == 1
-    assert message in ran.err
+    refused(world("top", "runs/index", *arguments), message)
 
 
 def test_a_file_of_another_form_is_told_as_what_it_was_read(world: Run) -> None:
@@ -230,13 +215,9 @@ def test_a_file_of_another_form_is_told_as_what_it_was_read(world: Run) -> None:
     )
     every = world("top", "runs/index", "talk.jsonl", "--turns", "all", "--json")
     assert len(json.loads(every.out)["queries"]) == 3
-    assert "Set --turns all to use every assistant turn" in _ends_with_a_question(world)
-    assert "turns 'some': must be last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
-
-
-def _ends_with_a_question(world: Run) -> str:
     Path("open.jsonl").write_text('{"messages": [{"role": "user", "content": "Hi"}]}')
-    return world("top", "runs/index", "open.jsonl").err
+    assert "Set --turns all to use every assistant turn" in world("top", "runs/index", "open.jsonl").err
+    assert "turns 'some': must be last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
 
 
 def test_a_response_alone_is_a_query(world: Run) -> None:
@@ -325,10 +306,8 @@ def test_what_if(world: Run) -> None:
     assert (removed.pop("removal"), kept.pop("removal")) == ('without source == "forum"', 'only source != "forum"')
     assert removed == kept
     assert (removed["removed"], removed["kept"]) == (10, 20)
-    assert (
-        'without source == "forum": 10 examples left out, 20 kept'
-        in world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"').out
-    )
+    shown = world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"').out
+    assert 'without source == "forum": 10 examples left out, 20 kept' in shown
     assert world("what-if", "runs/index", "queries.jsonl").status == 1
 
 
@@ -344,9 +323,8 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
         assert [float(cells[place]) for place in (3, 4)] == pytest.approx([mean, spread], abs=2e-3)
     shown = world("what-if", "runs/index", "many.jsonl", "--remove", 'source == "forum"').out
     change = airrep.Index("runs/index").what_if(Path("many.jsonl"), remove='source == "forum"').change
-    found = re.search(
-        r"over 25 queries: (\S+)\. The score falls for (\d+) .* rises for (\d+)\.", " ".join(shown.split())
-    )
+    told = r"over 25 queries: (\S+)\. The score falls for (\d+) .* rises for (\d+)\."
+    found = re.search(told, " ".join(shown.split()))
     assert found
     assert float(found[1].replace("−", "-")) == pytest.approx(change.mean(), abs=1e-3)
     assert (int(found[2]), int(found[3])) == ((change < 0).sum(), (change > 0).sum())
@@ -360,14 +338,12 @@ def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
 
 
 def test_select_writes_a_training_file_with_reasons(world: Run) -> None:
-    ran = world("select", "runs/index", "queries.jsonl", "--count", "5", "--out", "picked.jsonl")
-    assert ran.status == 0, ran.err
+    done(world("select", "runs/index", "queries.jsonl", "--count", "5", "--out", "picked.jsonl"))
     picked = airrep.read_corpus("picked.jsonl")
     assert len(picked) == 5
     reasons = [example.metadata["selected_by"] for example in picked]
-    assert [(reason["rank"], reason["query"]) for reason in reasons] == sorted(
-        (reason["rank"], reason["query"]) for reason in reasons
-    )
+    places = [(reason["rank"], reason["query"]) for reason in reasons]
+    assert places == sorted(places)
     ran = world("select", "runs/index", "queries.jsonl", "--count", "5", "--out", "picked.jsonl")
     assert (ran.status, "picked.jsonl: exists already; nothing is overwritten" in ran.err) == (1, True)
     ran = world("select", "runs/index", "queries.jsonl", "--count", "31", "--out", "more.jsonl")
@@ -379,13 +355,11 @@ def test_report_from_runs(world: Run) -> None:
     world("top", "runs/index", "queries.jsonl", "-k", "3", "--out", "runs/top")
     ran = world("group", "runs/index", "queries.jsonl", "--by", "source", "--out", "runs/group")
     assert "written to runs/group; next: airrep report runs/group --out report.html" in ran.err
-    ran = world("report", "runs/top", "runs/group", "--out", "page.html")
-    assert ran.status == 0, ran.err
+    done(world("report", "runs/top", "runs/group", "--out", "page.html"))
     page = Path("page.html").read_text()
     assert "question q 0" in page
     assert "forum" in page
-    ran = world("report", "runs/index", "--out", "other.html")
-    assert (ran.status, "is of kind 'index'" in ran.err) == (1, True)
+    refused(world("report", "runs/index", "--out", "other.html"), "is of kind 'index'")
 
 
 def test_show_names_the_recipe_and_answers_are_sums_of_channels(run: Run) -> None:
@@ -414,8 +388,7 @@ def test_append_delete_compact_show(world: Run) -> None:
     assert "files have the checksums in the manifest" in shown.err
     assert json.loads(world("show", "runs/index", "--json").out)["generation"] == 4
     assert world("delete", "runs/index").status == 1
-    ran = world("show", "nowhere")
-    assert (ran.status, "nowhere: does not exist; expected a directory that airrep wrote" in ran.err) == (1, True)
+    refused(world("show", "nowhere"), "nowhere: does not exist; expected a directory that airrep wrote")
 
 
 def test_one_worker_on_ray_is_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,22 +411,17 @@ def test_one_worker_on_ray_is_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
 def test_settings_from_a_file(run: Run) -> None:
     write("train.jsonl", make_corpus(6))
     Path("tfidf.yaml").write_text("ngrams: 2\n")
-    ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--set", "tfidf.yaml", "--set", "min_count=2")
-    assert ran.status == 0, ran.err
+    done(run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--set", "tfidf.yaml", "--set", "min_count=2"))
     assert airrep.Index("i").manifest["settings"] == {"ngrams": 2, "min_count": 2}
     ran = run("index", "train.jsonl", "--out", "j", "--set", "vew=response")
     assert (ran.status, "Did you mean 'view'?" in ran.err, ", view, " in ran.err) == (1, True, True), ran.err
     for arguments, message in (
         (("--set", "none.yaml"), "none.yaml: cannot be read"),
         (("--set", "ngrams"), "is neither key=value nor a YAML file"),
-        (
-            ("--set", "words=2"),
-            "'words' is not a setting here; expected one of address, engine, gpus, min_count, ngrams",
-        ),
+        (("--set", "words=2"), "'words' is not a setting here; expected one of address, engine, gpus, min_count, ngr"),
         (("--encoder", "default"), "'encoder' is not a setting here"),
     ):
-        ran = run("index", "train.jsonl", "--out", "j", "--method", "tfidf", *arguments)
-        assert (ran.status, message in ran.err) == (1, True), ran.err
+        refused(run("index", "train.jsonl", "--out", "j", "--method", "tfidf", *arguments), message)
 
 
 def test_records_left_out_are_counted(run: Run) -> None:
@@ -463,8 +431,7 @@ def test_records_left_out_are_counted(run: Run) -> None:
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf")
     assert (ran.status, "train.jsonl:7" in ran.err, "add --skip-invalid" in ran.err) == (1, True, True)
     assert "Leave out --split." in run("index", "train.jsonl", "--out", "i", "--split", "test").err
-    ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid")
-    assert ran.status == 0
+    ran = done(run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid"))
     assert "1 record left out, the first: train.jsonl:7" in ran.err
     Path("turns.jsonl").write_text(
         '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'
@@ -498,16 +465,13 @@ LABEL = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--lm", "
 def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
     run, asked = labelling
     Path("both.yaml").write_text("epochs: 3\ncheckpointing: true\ntemplate: '{prompt} {response}'\nmax_tokens: 64\n")
-    ran = run(*LABEL, "--set", "both.yaml", "--set", "batch_tokens=99", "--set", "clip=2", "--set", "max_tokens=32")
-    assert ran.status == 0, ran.err
+    done(run(*LABEL, "--set", "both.yaml", "--set", "batch_tokens=99", "--set", "clip=2", "--set", "max_tokens=32"))
     lm, tuning = asked[0]["lm"], asked[0]["tuning"]
     assert (lm.lm, lm.checkpointing, lm.template, lm.batch_tokens) == ("lm", True, "{prompt} {response}", 99)
     assert lm.max_tokens == 32
     assert (tuning.epochs, tuning.clip) == (3, 2.0)
     ran = run(*LABEL, "--set", "lm=other")
-    assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "'lm' is not a setting here; expected one of " in ran.err
-    assert "batch_tokens, beta, betas, checkpointing, clip, " in ran.err
+    refused(ran, "'lm' is not a setting here; expected one of ", "batch_tokens, beta, betas, checkpointing, clip, ")
 
 
 def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
@@ -515,19 +479,16 @@ def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict
     start = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--out", "labels")
     rows = [{"subset": f"{i}-{j}", "query": q, "loss": j + q} for i in range(2) for j in range(5) for q in range(4)]
     Path("losses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    refused = {
+    reasons = {
         (): "no model to fine-tune is given. Add --lm MODEL",
         ("--import", "losses.jsonl", "--command", "x {train} {losses}"): "--import and --command both give the losses",
         ("--import", "losses.jsonl", "--set", "epochs=3"): "epochs: these settings have no effect with --import",
         ("--import", "losses.jsonl", "--part", "1/2"): "--part divides the fine-tunes, but --import runs none",
         ("--import", "none.jsonl"): "none.jsonl: cannot be read (No such file or directory)",
     }
-    for more, reason in refused.items():
-        ran = run(*start, *more)
-        assert (ran.status, ran.err.count("\n")) == (1, 1), ran.err
-        assert reason in ran.err
-    ran = run(*start, "--import", "losses.jsonl", "--lm", "any/name")
-    assert ran.status == 0, ran.err
+    for more, reason in reasons.items():
+        refused(run(*start, *more), reason)
+    ran = done(run(*start, "--import", "losses.jsonl", "--lm", "any/name"))
     assert "12 of 12 finished); next: airrep train labels" in ran.err
     assert not asked
     shown = run("show", "labels")
@@ -538,8 +499,7 @@ def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict
 def test_sample_writes_files_for_another_trainer(run: Run) -> None:
     write("train.jsonl", TRAIN)
     drawn = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
-    ran = run("sample", "train.jsonl", "--out", "plan", *drawn, "--write", "files")
-    assert ran.status == 0, ran.err
+    ran = done(run("sample", "train.jsonl", "--out", "plan", *drawn, "--write", "files"))
     assert "files: wrote the subsets and queries as JSONL; subsets.jsonl lists the files" in ran.err
     assert "train on each subset, then: airrep label plan train.jsonl --import LOSSES --out LABELS" in ran.err
     assert len(Path("files/subsets.jsonl").read_text().splitlines()) == 3
@@ -588,9 +548,8 @@ def test_label_names_the_training_only_when_all_is_there(labelling: tuple[Run, l
     assert "airrep train" not in last
     last = run(*LABEL).err.splitlines()[-1]
     assert "; 0 missing, " in last
-    assert (
-        "given up; run the same command with --set retry_quarantined=true to try those again, or with --partial" in last
-    )
+    again = "run the same command with --set retry_quarantined=true to try those again, or with --partial"
+    assert f"given up; {again}" in last
     last = run(*LABEL, "--partial").err.splitlines()[-1]
     assert last.endswith("; next: airrep train labels --data train.jsonl --data queries.jsonl --out ENCODER")
 
@@ -598,8 +557,7 @@ def test_label_names_the_training_only_when_all_is_there(labelling: tuple[Run, l
 def test_unfinished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
     run, _ = labelling
     run(*LABEL, "--part", "2/2")
-    shown = run("show", "labels")
-    assert shown.status == 0, shown.err
+    shown = done(run("show", "labels"))
     lines = dict(line.split(None, 1) for line in shown.out.splitlines())
     found = json.loads(run("show", "labels", "--json").out)
     given_up = len(found["quarantined"])
@@ -614,8 +572,7 @@ def test_unfinished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]
 def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
     run, _ = labelling
     run(*LABEL, "--partial")
-    shown = run("show", "labels", "--verify")
-    assert shown.status == 0, shown.err
+    shown = done(run("show", "labels", "--verify"))
     assert "files have the checksums in the manifest" in shown.err
     lines = dict(line.split(None, 1) for line in shown.out.splitlines())
     assert lines["lm"] == "toy"
@@ -629,14 +586,8 @@ def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) 
 def test_usage_errors_end_with_2_and_version_with_0(run: Run) -> None:
     assert run("index").status == 2
     assert run("no-such-command") == (2, "", "airrep: error: No such command 'no-such-command'. See: airrep --help\n")
-    for line in (
-        ("top", "a", "b", "-k", "many"),
-        ("--nope",),
-        ("evaluate", "--nope"),
-        ("report", "--out"),
-        ("top", "--x"),
-    ):
-        status, shown, told = run(*line)
+    for line in ("top a b -k many", "--nope", "evaluate --nope", "report --out", "top --x"):
+        status, shown, told = run(*line.split())
         assert (status, shown) == (2, "")
         assert told.startswith("airrep: error: ")
         assert told.endswith(" --help\n")
@@ -683,8 +634,7 @@ def test_methods_are_listed(run: Run) -> None:
     assert "trained to rank subsets" in listed
     assert [method["name"] for method in json.loads(run("show", "methods", "--json").out)] == list(METHODS)
     assert run("show", "methods", "tfidf").out == run("show", "tfidf").out
-    refused = run("show", "methods", "tfidff")
-    assert (refused.status, "method 'tfidff': does not exist" in refused.err) == (1, True)
+    refused(run("show", "methods", "tfidff"), "method 'tfidff': does not exist")
 
 
 def test_interruption_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -714,16 +664,13 @@ def test_parts_of_objects_filter_and_group_and_unlike_values_stay_apart(run: Run
     assert "where 'meta.long == 1', column 1: there is no field \"meta.long\"" in ran.err
 
     def names(field: str) -> list[str]:
-        ran = run("group", "i", "queries.jsonl", "--by", field, "--json")
-        assert ran.status == 0, ran.err
+        ran = done(run("group", "i", "queries.jsonl", "--by", field, "--json"))
         return [group["name"] for group in json.loads(ran.out)["groups"]]
 
     assert names("meta.lang") == ["en", "de", "(none)"]
     assert names("meta.n") == ["1", '"1"', "2"]  # only those that look alike are in quotes
     assert run("group", "i", "queries.jsonl", "--by", "meta.long").err.startswith("airrep: error: field: there is no")
-    assert (
-        run("select", "i", "queries.jsonl", "--count", "1", "--by", "meta.lang", "--most", "en=0", "--json").status == 0
-    )
+    done(run("select", "i", "queries.jsonl", "--count", "1", "--by", "meta.lang", "--most", "en=0", "--json"))
 
 
 def _chats(first: int, count: int, **more: Any) -> str:
@@ -742,8 +689,7 @@ def test_append_reads_as_the_index_was_read(run: Run) -> None:
     Path("others.jsonl").write_text(_chats(6, 1))
     options = ("--response-field", "chat", "--turns", "all")
     assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *options).status == 0
-    ran = run("append", "i", "more.jsonl")
-    assert ran.status == 0, ran.err
+    ran = done(run("append", "i", "more.jsonl"))
     assert "i: your data are read with the options that the index was built with: --response-field chat" in ran.err
     assert "4 examples added, 12 in all" in ran.err
     ran = run("append", "i", "others.jsonl", "--turns", "last", "--response-field", "chat")
@@ -806,19 +752,14 @@ def test_select_tells_how_to_get_preference_pairs_and_conversations(run: Run) ->
         assert all("rejected" in json.loads(line) for line in Path("records.jsonl").read_text().splitlines())
     Path("chats.jsonl").write_text(_chats(0, 4).replace("chat", "messages"))
     assert run("index", "chats.jsonl", "--out", "c", "--method", "tfidf", "--turns", "all").status == 0
+    told = "To write your data's own records for training"
     first = run("select", "c", "queries.jsonl", "--count", "1", "--where", "turn == 1", "--out", "f.jsonl").err
-    assert (
-        "f.jsonl: an example holds one turn of its conversation. To write your data's own records for training:"
-        in first
-    )
+    assert f"f.jsonl: an example holds one turn of its conversation. {told}:" in first
     write("plain.jsonl", make_corpus(6))
     assert run("index", "plain.jsonl", "--out", "p", "--method", "tfidf").status == 0
     assert "export" not in run("select", "p", "queries.jsonl", "--count", "2", "--out", "plain-picks.jsonl").err
     assert run("append", "p", "pairs.jsonl").status == 0
-    assert (
-        "preference pair. To write your data's own records for training"
-        in run("select", "p", "queries.jsonl", "--count", "9", "--out", "n.jsonl").err
-    )
+    assert f"preference pair. {told}" in run("select", "p", "queries.jsonl", "--count", "9", "--out", "n.jsonl").err
 
 
 def test_out_is_checked_before_the_work(world: Run) -> None:
@@ -860,16 +801,14 @@ def test_demo_runs_whole(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         lines = (demo.DATA / name).read_text().splitlines(keepends=True)
         (tmp_path / name).write_text("".join(lines[::step]))
     monkeypatch.setattr(demo, "DATA", tmp_path)
-    ran = run("demo", "--out", "demo")
-    assert ran.status == 0, ran.err
+    ran = done(run("demo", "--out", "demo"))
     assert "in place of Yes, zucchini can be eaten raw." in " ".join(ran.out.split())
     assert "alpaca_libre" in ran.out
     assert "airrep index YOUR.jsonl" in ran.out
     assert len(airrep.read_corpus("demo/selected.jsonl")) == 100
     page = Path("demo/report.html").read_text()
     assert "The static encoder learnt from" in page
-    again = run("demo", "--out", "demo")
-    assert again.status == 0, again.err
+    done(run("demo", "--out", "demo"))
 
 
 def test_completion_is_offered() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run, done
 from worlds.small_world import WORDED
 from worlds.toy_farm import QUERIES, TRAIN, make_plan
 from worlds.training_world import planted
@@ -17,18 +17,17 @@ WRITTEN = ("plan", "train.jsonl", "queries.jsonl", "worded.jsonl")
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.chdir(tmp_path)
     make_plan(Path("plan"))
     for name, corpus in (("train", TRAIN), ("queries", QUERIES), ("worded", WORDED)):
         corpus.to_jsonl(Path(f"{name}.jsonl"))
-    return runner(capsys, monkeypatch)
+    return run
 
 
 def told(run: Run, *arguments: str) -> str:
     """What a dry run prints; nothing is written."""
-    ran = run(*arguments, "--dry-run")
-    assert ran.status == 0, ran.err
+    ran = done(run(*arguments, "--dry-run"))
     assert sorted(path.name for path in Path().iterdir()) == sorted(WRITTEN)
     return str(ran.out)
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Ran, Run, runner
+from worlds.commands import Ran, Run, refused
 from worlds.small_world import make_corpus
 
 import airrep
@@ -12,21 +12,19 @@ from airrep.runtime.hub import check_own_code
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the command line in this process, in a folder with an index whose names are hostile."""
     monkeypatch.chdir(tmp_path)
     examples = [airrep.Example("red cats", f"run {n} fast", f"e{n}", metadata={"k\x1b[31m": "v\x07"}) for n in range(9)]
     airrep.build_index(examples, "index", "ngram")
     make_corpus(3, "q").to_jsonl("q.jsonl")
 
-    plain = runner(capsys, monkeypatch)
-
-    def run(*arguments: str) -> Ran:
-        ran = plain(*arguments)
+    def checked(*arguments: str) -> Ran:
+        ran = run(*arguments)
         assert not set("\x1b\x07") & set(ran.out + ran.err)
         return ran
 
-    return run
+    return checked
 
 
 def test_names_of_fields_cannot_steer_the_terminal(run: Run) -> None:
@@ -41,8 +39,7 @@ GROUPS = ["[" * 100_000, "[[1e400]]", '{"a": "b"}', "[[99999999999999999999]]", 
 @pytest.mark.parametrize("text", GROUPS, ids=range(len(GROUPS)))
 def test_files_of_groups_that_are_none(run: Run, text: str) -> None:
     Path("groups.json").write_text(text)
-    status, _, err = run("group", "index", "q.jsonl", "--by", "groups.json")
-    assert (status, err.count("\n")) == (1, 1)
+    refused(run("group", "index", "q.jsonl", "--by", "groups.json"))
 
 
 def test_a_filter_on_a_field_that_no_example_has_is_told_as_that(run: Run) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import pytest
 import typer
 from typer.testing import CliRunner
-from worlds.commands import runner
+from worlds.commands import Run
 
 from airrep.cli.evaluate_commands import SelectionOptions
 from airrep.cli.flags import Setting, SettingsFlags
@@ -96,10 +96,7 @@ def test_a_command_takes_option_classes_and_gives_their_fields_other_help() -> N
     assert run(command, "a", "--no-dry-run").exit_code == 2
 
 
-def test_an_option_given_twice_of_which_one_counts_is_refused(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = runner(capsys, monkeypatch)
+def test_an_option_given_twice_of_which_one_counts_is_refused(run: Run) -> None:
     ran = run("top", "idx", "--prompt", "p", "--response", "r", "--better", "a", "--better=b")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == ("airrep: error: top: --better is given 2 times, but it takes only one value. Give it once.\n")
@@ -110,10 +107,7 @@ def test_an_option_given_twice_of_which_one_counts_is_refused(
     assert "--set ngrams=2: 'ngrams' is set twice" in ran.err
 
 
-def test_an_argument_given_as_an_option_is_told_its_place(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = runner(capsys, monkeypatch)
+def test_an_argument_as_an_option_is_told(run: Run) -> None:
     ran = run("top", "idx", "--queries", "q.jsonl")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
@@ -124,10 +118,7 @@ def test_an_argument_given_as_an_option_is_told_its_place(
     assert "No such option: --nope" in run("top", "idx", "q", "--nope").err
 
 
-def test_flags_and_options_that_may_be_repeated_are_as_before(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = runner(capsys, monkeypatch)
+def test_flags_and_options_that_may_be_repeated_are_as_before(run: Run) -> None:
     assert run("show", "tfidf", "--json", "--json").status == 0
     assert "times" not in run("delete", "idx", "--id", "a", "--id", "b").err
 
@@ -213,10 +204,8 @@ def test_what_few_people_set_is_given_by_set_alone(tmp_path: Path) -> None:
         ("judge index", "airrep prove INDEX QUERIES --lm MODEL --budget"),
     ],
 )
-def test_what_is_gone_says_what_to_type(
-    line: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = runner(capsys, monkeypatch)(*line.split())
+def test_what_is_gone_says_what_to_type(line: str, told: str, run: Run) -> None:
+    ran = run(*line.split())
     assert ran.status in (1, 2)
     assert told in ran.err
     assert ran.err.count("\n") == 1

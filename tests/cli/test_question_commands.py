@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run, done, refused
 from worlds.small_world import make_corpus, tree
 from worlds.tiny_bert import tiny_folder
 
@@ -14,11 +14,9 @@ from airrep.answers.together import SetResult, top_of_set
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the command line in this process, in a folder with a TF-IDF index of thirty examples."""
     monkeypatch.chdir(tmp_path)
-
-    run = runner(capsys, monkeypatch)
     for name, corpus in (("train", make_corpus(30)), ("queries", make_corpus(4, "q"))):
         write(f"{name}.jsonl", corpus)
     assert run("index", "train.jsonl", "--out", "index", "--method", "tfidf").status == 0
@@ -34,16 +32,13 @@ def write(path: str, examples: airrep.Corpus | list[airrep.Example]) -> None:
 
 def test_top_tells_what_taught_an_answer(run: Run) -> None:
     typed = ("--prompt", "question e 3", "--response", "answer 21")
-    ran = run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json")
-    assert ran.status == 0, ran.err
+    ran = done(run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json"))
     told = json.loads(ran.out)
     asked = airrep.Example("question e 3", "answer 21", "query")
     assert told == airrep.top(airrep.Index("index"), [asked], 3, better="answer 7").to_dict()
     write("answer 7", [])
-    assert (
-        "is read as the text of an answer"
-        in run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json").err
-    )
+    again = run("top", "index", *typed, "--better", "answer 7", "-k", "3", "--json")
+    assert "is read as the text of an answer" in again.err
     table = run("top", "index", *typed, "--better", "answer 7", "--why").out
     assert "in place of answer 7" in table
     assert "same words:" in table
@@ -57,9 +52,7 @@ def test_top_reads_files_of_answers(run: Run) -> None:
     assert ran.err == "written to run; next: airrep report run --out report.html\n"
     assert json.loads(ran.out) == airrep.open("run").to_dict()
     assert len(json.loads(ran.out)["queries"]) == 4
-    ran = run("top", "index", "queries.jsonl", "--better", "queries.jsonl")
-    assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "its better answer is the same text" in ran.err
+    refused(run("top", "index", "queries.jsonl", "--better", "queries.jsonl"), "its better answer is the same text")
     assert "exists already" in run("top", "index", "queries.jsonl", "--out", "run").err
 
 
@@ -71,14 +64,12 @@ def test_top_beside_the_spread(run: Run) -> None:
     assert "for all 4 queries together" in run("top", "index", "queries.jsonl", "--aggregate").out
     Path("one.jsonl").write_text('{"prompt": "question 3", "response": "answer 3"}\n')
     assert "for all 1 query together" in run("top", "index", "one.jsonl", "--aggregate").out
-    ran = run("top", "index", "queries.jsonl", "--aggregate", "--why")
-    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    refused(run("top", "index", "queries.jsonl", "--aggregate", "--why"))
 
 
 def test_answers_become_a_page(run: Run) -> None:
-    evil = airrep.Example(
-        "<script>alert(1)</script>\x1b[31m", "</td><img src=x onerror=alert(2)>", "<b>e</b>", source="<i>"
-    )
+    script, image = "<script>alert(1)</script>\x1b[31m", "</td><img src=x onerror=alert(2)>"
+    evil = airrep.Example(script, image, "<b>e</b>", source="<i>")
     write("train.jsonl", [evil, *make_corpus(30)])
     assert run("index", "train.jsonl", "--out", "evil", "--method", "tfidf").status == 0
     made = {
@@ -88,8 +79,7 @@ def test_answers_become_a_page(run: Run) -> None:
         "set": ["top", "evil", "train.jsonl", "--aggregate", "-k", "2"],
     }
     for name, command in made.items():
-        ran = run(*command, "--out", name)
-        assert ran.status == 0, ran.err
+        ran = done(run(*command, "--out", name))
         assert f"airrep report {name} --out" in ran.err
     assert run("report", *made, "--out", "all.html", "--set", "title=<h1>").status == 0
     page = Path("all.html").read_text()
@@ -101,9 +91,7 @@ def test_answers_become_a_page(run: Run) -> None:
     assert run("report", "mix", "--out", "all.html", "--replace").status == 0
     assert run("top", "evil", "train.jsonl", "--out", "top").status == 0
     assert "top is given twice" in run("report", "./top", "top", "--out", "both.html").err
-    ran = run("report", "top", "mix", "--out", "both.html")
-    assert (ran.status, ran.err.count("\n")) == (1, 1)
-    assert "`airrep what-if` cannot share a page" in ran.err
+    refused(run("report", "top", "mix", "--out", "both.html"), "`airrep what-if` cannot share a page")
 
 
 def test_clean_writes_lists(run: Run) -> None:
@@ -118,9 +106,7 @@ def test_clean_writes_lists(run: Run) -> None:
     assert "exists already" in run("clean", "twice", "--lists", "lists").err
     before = tree(Path("lists"))
     Path("lists/keep.jsonl").write_text("old")
-    assert (
-        run("clean", "twice", "--kind", "duplicate", "--kind", "harmful", "--lists", "lists", "--replace").status == 0
-    )
+    done(run("clean", "twice", "--kind", "duplicate", "--kind", "harmful", "--lists", "lists", "--replace"))
     assert tree(Path("lists")) == before
     Path("lists/thesis.txt").write_text("years of work")
     spared = run("clean", "twice", "--lists", "lists", "--replace")
@@ -156,14 +142,12 @@ def test_audit_shows_what_leaks(run: Run) -> None:
     assert "question e 3 answer 21" in table
     assert "2 items: 1 contained, 1 clean" in table
     assert "meaning was not compared" in table
-    ran = run("audit", "index", "eval.jsonl", "--set", "nearly=2")
-    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    refused(run("audit", "index", "eval.jsonl", "--set", "nearly=2"))
 
 
 def test_mix_writes_configurations(run: Run) -> None:
-    ran = run(
-        "mix", "index", "queries.jsonl", "--write", "yaml=a/mix.yaml", "--write", "llama-factory=lf.yaml", "--json"
-    )
+    written = ("--write", "yaml=a/mix.yaml", "--write", "llama-factory=lf.yaml")
+    ran = run("mix", "index", "queries.jsonl", *written, "--json")
     assert ran.err == "a/mix.yaml: written\nlf.yaml: written\n"
     assert {one["name"] for one in json.loads(ran.out)["sources"]} == {"forum", "books"}
     assert Path("a/mix.yaml").read_text().startswith("by: source\nweights:\n")
@@ -183,26 +167,16 @@ def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
     assert json.loads(ran.out) == airrep.select(index, queries, 6, by="source", most=2).to_dict()
     assert ran.err == ""
     named = (
-        "--most",
-        "forum=0",
-        "--most",
-        "books=3",
-        "--set",
-        "diversity=0.3",
-        "--tokens",
-        "40",
-        "--set",
-        "tokenizer=words",
-    )
-    ran = run("select", "index", "queries.jsonl", "--by", "source", *named, "--out", "picked.jsonl")
-    assert ran.status == 0, ran.err
+        "--most", "forum=0", "--most", "books=3", "--set", "diversity=0.3",
+        "--tokens", "40", "--set", "tokenizer=words",
+    )  # fmt: skip
+    ran = done(run("select", "index", "queries.jsonl", "--by", "source", *named, "--out", "picked.jsonl"))
     picked = airrep.read_corpus("picked.jsonl")
     told = sum(one.metadata["selected_by"]["tokens"] for one in picked)
     assert f"picked.jsonl: {len(picked)} examples, {told} tokens in all, the last at rank" in ran.err
     assert "forum" not in {one.source for one in picked}
     for flags in (["--count", "3"], ["--count", "3", "--json", "--by", "source", "--most", "a"], ["--json"]):
-        ran = run("select", "index", "queries.jsonl", *flags)
-        assert (ran.status, ran.err.count("\n")) == (1, 1)
+        refused(run("select", "index", "queries.jsonl", *flags))
     ran = run("select", "index", "queries.jsonl", "--json", "--set", "resample=true", "--tokens", "5")
     assert "resample=true needs --count" in ran.err
 
@@ -215,8 +189,7 @@ def test_many_queries_are_summed_up(run: Run, queries: int) -> None:
         ("group", "index", "many.jsonl", "--by", "source"),
         ("what-if", "index", "many.jsonl", "--remove", 'source == "forum"'),
     ):
-        ran = run(*command)
-        assert ran.status == 0, ran.err
+        ran = done(run(*command))
         each = queries == 3
         assert ("m2" in ran.out) == each, command
         assert ("--wide" in ran.out) != each, command
@@ -224,10 +197,8 @@ def test_many_queries_are_summed_up(run: Run, queries: int) -> None:
 
 
 def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
-    write(
-        "copies.jsonl",
-        [airrep.Example(one.prompt, f"{one.response} " * 9, f"c{n}") for n, one in enumerate(make_corpus(30))],
-    )
+    nine = [airrep.Example(one.prompt, f"{one.response} " * 9, f"c{n}") for n, one in enumerate(make_corpus(30))]
+    write("copies.jsonl", nine)
     assert run("index", "copies.jsonl", "--out", "copied", "--method", "tfidf").status == 0
     ran = run("audit", "copied", "copies.jsonl")
     assert "… 10 more" in ran.out
@@ -277,8 +248,7 @@ def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
     typed = ("index", "--prompt", "zzzz", "--response", "zzz qqq")
     asked = {"top": typed, "group": (*typed, "--by", "source"), "what-if": (*typed, "--remove", "source == 'forum'")}
     for command, more in asked.items():
-        ran = run(command, *more)
-        assert ran.status == 0, ran.err
+        ran = done(run(command, *more))
         assert ZERO in " ".join(ran.out.split()), command
         assert "none stands out" not in ran.out
         assert ZERO not in run(command, "index", "queries.jsonl", *more[5:]).out
@@ -319,9 +289,8 @@ def test_conversations_that_became_one_text_are_told_and_found_again(run: Run) -
         said = run(*command).err
         assert (told in said) == (listed != "axolotl")  # whose files hold messages
         assert (f"--to records --data YOUR-DATA --only {listed} --out" in said) == (listed != "axolotl")
-        assert run(*RECORDS, "data.jsonl", "--only", listed, "--out", "records.jsonl", "--replace").err.endswith(
-            "copied unchanged\n"
-        )
+        ran = run(*RECORDS, "data.jsonl", "--only", listed, "--out", "records.jsonl", "--replace")
+        assert ran.err.endswith("copied unchanged\n")
         assert json.loads(Path("records.jsonl").read_text().splitlines()[-1]) == record
     where = ("--where", 'id != "chat 1"')
     assert "one text here" not in run("select", *asked, *where, "--count", "30", "--out", "plain.jsonl").err
@@ -352,9 +321,7 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
         ("lost.jsonl", "train.jsonl", "lost.jsonl: no such file"),
         ("train.jsonl", "index", "index: is a directory that airrep wrote"),
     ):
-        ran = run(*RECORDS, data, "--only", listed, "--out", "records.jsonl")
-        assert (ran.status, ran.err.count("\n")) == (1, 1)
-        assert said in ran.err
+        refused(run(*RECORDS, data, "--only", listed, "--out", "records.jsonl"), said)
         assert not Path("records.jsonl").exists()
     assert run(*RECORDS, "train.jsonl", "--only", "train.jsonl", "--out", "records.jsonl").status == 0
     assert Path("records.jsonl").read_bytes() == Path("train.jsonl").read_bytes()
@@ -379,8 +346,7 @@ def test_export_without_a_list_copies_the_records_of_all_kept_examples(run: Run)
         ((*RECORDS, "train.jsonl", "--only", "train.jsonl", *where), "--only and --where cannot be combined"),
         ((*RECORDS, "train.jsonl", "--where", 'source == "forun"'), "Did you mean 'forum'?"),
     ):
-        ran = run(*typed, *out)
-        assert (ran.status, told in ran.err) == (1, True)
+        refused(run(*typed, *out), told)
 
 
 def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: Run) -> None:
@@ -421,13 +387,11 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
         ("clean", "chats", "--kind", "duplicate"),
         ("audit", "chats", "queries.jsonl", "--out", "audited"),
     ):
-        ran = run(*command, "--wide")
-        assert ran.status == 0, ran.err
+        ran = done(run(*command, "--wide"))
         assert asked in " ".join(ran.out.replace("│", " ").split()), command
         assert "System:" not in ran.out
     for page, kept in (("a.html", ("run", "removed")), ("b.html", ("audited",))):
-        ran = run("report", *kept, "--out", page)
-        assert ran.status == 0, ran.err
+        done(run("report", *kept, "--out", page))
         assert "Where is parcel 3 of mine? I wait." in Path(page).read_text()
 
 
@@ -445,13 +409,9 @@ def test_every_question_takes_better_answers(run: Run) -> None:
     rows = [{**one.to_dict(), "gold": "another"} for one in queries]
     Path("with-field.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     questions: dict[str, tuple[str, ...]] = {
-        "top": ("-k", "3"),
-        "group": ("--by", "source"),
-        "what-if": ("--remove", 'source == "forum"'),
-        "mix": (),
-        "select": ("--count", "5"),
-        "clean": ("--kind", "harmful"),
-    }
+        "top": ("-k", "3"), "group": ("--by", "source"), "what-if": ("--remove", 'source == "forum"'), "mix": (),
+        "select": ("--count", "5"), "clean": ("--kind", "harmful"),
+    }  # fmt: skip
     for command, options in questions.items():
         plain, by_file, by_field, by_text = (
             run(command, "index", file, *options, *better, "--json")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import Ran, Run, runner
+from worlds.commands import Ran, Run, done, refused
 from worlds.small_world import tree
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_answers import ParrotWorld, make_tasks
@@ -28,11 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the command line in this process: its status, stdout and stderr."""
     monkeypatch.chdir(folder)
-
-    run = runner(capsys, monkeypatch)
     for name in ("train", "few"):
         if not Path(f"{name}-index").exists():
             assert run("index", f"{name}.jsonl", "--method", "tfidf", "--out", f"{name}-index")[0] == 0
@@ -44,16 +42,8 @@ SELECT = ("evaluate", "words=train-index", "--queries", "queries.jsonl", "--lm",
 QUICK = ("--set", "max_new_tokens=4", "--set", "learning_rate=1e-2", "--set", "epochs=1", "--set", "device=cpu")
 
 
-def _refused(ran: Ran, words: str) -> None:
-    status, out, err = ran
-    assert (status, out, err.count("\n")) == (1, "", 1), err
-    assert err.startswith("airrep: error: ")
-    assert words in err
-
-
 def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
-    status, out, err = run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--set", "vote=3,5")
-    assert status == 0, err
+    out = done(run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--set", "vote=3,5")).out
     for words in ("words", "again", "Macro", "Vote@3", "Vote@5", "100.0", "would be 30.0", "query were '"):
         assert words in out, words
     assert "6 queries of 3 classes (field label), 30 training examples" in out
@@ -73,7 +63,7 @@ def test_classify_writes_once_and_shows_what_is_there(run: Run) -> None:
     assert (status, json.loads(again)) == (0, value)
     assert "classified: was finished already" in err
     assert tree(Path("classified")) == before
-    _refused(run(*asked, "--set", "vote=2"), "another settings.votes")
+    refused(run(*asked, "--set", "vote=2"), "another settings.votes")
     assert run(*asked, "--set", "vote=2", "--replace")[0] == 0
     assert run("show", "classified", "--verify")[0] == 0
 
@@ -84,16 +74,16 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
     assert run("index", "train.jsonl", "--recipe", "recipe.yaml", "--out", "channels-index")[0] == 0
     asked = ("evaluate", "d=channels-index", "--queries", "queries.jsonl", "--out", "by-channels")
     assert run(*asked)[0] == 0
-    _refused(run(*asked, "--set", "d:recipe=words.yaml"), "by-channels")
+    refused(run(*asked, "--set", "d:recipe=words.yaml"), "by-channels")
     assert "was finished already" in run(*asked, "--set", "d:recipe=recipe.yaml")[2]
 
 
 def test_classify_refuses_in_one_line(run: Run) -> None:
-    _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
-    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index and ")
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "one query has only 30")
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
-    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
+    refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
+    refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index and ")
+    refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "one query has only 30")
+    refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
+    refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
     status, out, err = run(
         *CLASSIFY, "--queries", "gaps.jsonl", "--set", "skip_unlabelled=true", "--where", "label != 'towns'"
     )
@@ -104,20 +94,9 @@ def test_classify_refuses_in_one_line(run: Run) -> None:
 
 @pytest.mark.slow
 def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
-    asked = (
-        *SELECT,
-        *QUICK,
-        "--set",
-        "full=true",
-        "--set",
-        "selecting=other.jsonl",
-        "--tag",
-        "role=tasks",
-        "--out",
-        "selected",
-    )
-    status, out, err = run(*asked)
-    assert status == 0, err
+    chosen = ("--set", "full=true", "--set", "selecting=other.jsonl", "--tag", "role=tasks")
+    asked = (*SELECT, *QUICK, *chosen, "--out", "selected")
+    _, out, err = done(run(*asked))
     for words in ("words", "random", "full", "none", "over tasks", "colours", "numbers", "towns"):
         assert words in out, words
     assert "For each of 3 tasks (field label), 3 of 30 training examples were selected to suit other queries." in out
@@ -125,13 +104,12 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
     assert "selected: written" in err
     assert not Path("selected.partial").exists()
     before = tree(Path("selected"))
-    status, out, err = run(*asked, "--json")
-    assert status == 0, err
+    _, out, err = done(run(*asked, "--json"))
     assert "selected: was finished already" in err
     assert json.loads(out)["tags"] == {"role": "tasks"}
     assert [row["name"] for row in json.loads(out)["rows"]] == ["words", "random", "full", "none"]
     assert tree(Path("selected")) == before
-    _refused(run(*asked, "--seeds", "2"), "another seeds (was 1, now 2)")
+    refused(run(*asked, "--seeds", "2"), "another seeds (was 1, now 2)")
 
 
 def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,15 +143,15 @@ def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest
 
 def test_select_refuses_in_one_line(run: Run) -> None:
     rate = ("--set", "learning_rate=1e-2")
-    _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting here")
-    _refused(run(*SELECT[:-1], "31", *rate), "--count is 31, but only 30 training examples")
-    _refused(run(*SELECT, "--set", "selecting=gaps.jsonl", *rate), 'query "bare": has no label')
-    _refused(
+    refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting here")
+    refused(run(*SELECT[:-1], "31", *rate), "--count is 31, but only 30 training examples")
+    refused(run(*SELECT, "--set", "selecting=gaps.jsonl", *rate), 'query "bare": has no label')
+    refused(
         run(*SELECT, "--set", "max_new_tokens=64", *rate, "--set", "device=cpu"),
         "max_new_tokens is 64. Set it below max_tokens, 64.",
     )
-    _refused(run(*SELECT, "--set", "engine=boat", *rate), "--set engine=boat: does not exist")
-    _refused(run(*SELECT[:-2]), "--count")
+    refused(run(*SELECT, "--set", "engine=boat", *rate), "--set engine=boat: does not exist")
+    refused(run(*SELECT[:-2]), "--count")
 
 
 def test_repeated_queries_are_told(run: Run) -> None:
@@ -190,34 +168,13 @@ def test_repeated_queries_are_told(run: Run) -> None:
 
 
 def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
+    select, mix = ("select", "train-index", "queries.jsonl"), ("mix", "train-index", "queries.jsonl", "--by", "label")
     for words, told in (
-        (
-            ("select", "train-index", "queries.jsonl", "--count", "3", "--set", "tokenizer=words", "--json"),
-            "--set tokenizer",
-        ),
-        (
-            ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "a=1", "--most", "a=2", "--json"),
-            "has a limit already",
-        ),
-        (
-            ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "20", "--most", "a=2", "--json"),
-            "so --most cannot be repeated",
-        ),
-        (
-            (
-                "mix",
-                "train-index",
-                "queries.jsonl",
-                "--by",
-                "label",
-                "--write",
-                "yaml=w.yaml",
-                "--write",
-                "llama-factory=x/../w.yaml",
-            ),
-            "name this place",
-        ),
-        (("mix", "train-index", "queries.jsonl", "--by", "label", "--write", "axolotl=same", "--out", "same"), "twice"),
+        ((*select, "--count", "3", "--set", "tokenizer=words", "--json"), "--set tokenizer"),
+        ((*select, "--by", "label", "--most", "a=1", "--most", "a=2", "--json"), "has a limit already"),
+        ((*select, "--by", "label", "--most", "20", "--most", "a=2", "--json"), "so --most cannot be repeated"),
+        ((*mix, "--write", "yaml=w.yaml", "--write", "llama-factory=x/../w.yaml"), "name this place"),
+        ((*mix, "--write", "axolotl=same", "--out", "same"), "twice"),
         (("compare", "found", "--set", "resamples=3"), "50"),
     ):
         ran = run(*words)

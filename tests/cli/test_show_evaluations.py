@@ -63,12 +63,8 @@ def test_few_queries_are_told(capsys: pytest.CaptureFixture[str], queries: int, 
 
 def test_few_queries_are_told_in_every_other_way_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     facts = {
-        "votes": [],
-        "chance": 0.1,
-        "commonest": {"label": "a", "accuracy": 0.5},
-        "labels": ["a", "b"],
-        "by": "label",
-    }
+        "votes": [], "chance": 0.1, "commonest": {"label": "a", "accuracy": 0.5}, "labels": ["a", "b"], "by": "label",
+    }  # fmt: skip
     counts = {"examples": 9, "queries_among_the_examples": 0, "queries_without_examples_of_their_label": 0}
     more = {"macro": {"value": 0.5}}
     few = made_evaluation("classify", queries=5, more=more, facts={**facts, **counts, "unlabelled_examples": 0})

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run, refused
 
 import airrep
 
@@ -27,13 +27,12 @@ def record(number: int) -> dict[str, object]:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the command line on an index of 40 chats, whose file has a blank line behind the tenth."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     lines = [json.dumps(record(number)) for number in range(40)]
     Path("chats.jsonl").write_text("\n".join([*lines[:10], "", *lines[10:]]) + "\n")
-    run = runner(capsys, monkeypatch)
     assert run("index", "chats.jsonl", "--out", "index", "--method", "tfidf").status == 0
     return run
 
@@ -84,9 +83,7 @@ def test_a_shared_system_prompt_is_folded(run: Run) -> None:
 
 def test_several_answers_print_one_sum(run: Run) -> None:
     prompts = [f"How is screw {number} of engine 2 fixed?" for number in range(20)]
-    queries = [
-        {"id": f"q{n}", "prompt": one, "response": "I cannot help with screws."} for n, one in enumerate(prompts)
-    ]
+    queries = [{"id": f"q{n}", "prompt": p, "response": "I cannot help with screws."} for n, p in enumerate(prompts)]
     Path("bad.jsonl").write_text("".join(json.dumps(one) + "\n" for one in queries))
     for command in ("top",):
         printed = run(command, "index", "bad.jsonl").out
@@ -133,8 +130,7 @@ def test_clean_shows_both_texts_and_acts_on_some_kinds(run: Run) -> None:
     assert "copy" in [one["id"] for one in dropped]
     assert {reason["kind"] for one in dropped for reason in one["dropped_for"]} == {"duplicate"}
     assert len(Path("lists/keep.jsonl").read_text().splitlines()) + len(dropped) == 41
-    ran = run("clean", "twice", "--kind", "duplicate", "--lists", "others", "--set", "drop=label")
-    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    refused(run("clean", "twice", "--kind", "duplicate", "--lists", "others", "--set", "drop=label"))
     assert run("clean", "twice", "--kind", "duplicate", "--set", "drop=duplicate").status == 1
     ran = run("clean", "twice", "--lists", "others", "--set", "drop=harmful")  # all would count as examples to keep
     assert (ran.status, ran.err.count("\n"), "there are no queries" in ran.err) == (1, 1, True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run
 
 import airrep
 from airrep.corpus.corpus import Corpus
@@ -24,11 +24,6 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = tmp_path_factory.mktemp("spans") / "index"
     airrep.build_index(Corpus.from_records(ROWS), place, "ngram")
     return str(place)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(capsys, monkeypatch)
 
 
 def asked(out: str) -> dict[str, Any]:
@@ -78,9 +73,7 @@ def test_groups_and_better_answers_take_marks(index: str, run: Run) -> None:
         (("FILE", "--span", "6:9"), "--span needs --response. Give both, or put a field named span into"),
     ],
 )
-def test_what_is_no_span_is_told_in_one_line(
-    words: tuple[str, ...], wrong: str, index: str, run: Run, tmp_path: Path
-) -> None:
+def test_what_is_no_span_is_one_line(words: tuple[str, ...], wrong: str, index: str, run: Run, tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_text(json.dumps(ROWS[0]))
     found = run("top", index, *(str(path) if word == "FILE" else word for word in words))

@@ -84,13 +84,8 @@ def test_csv_is_split_as_the_standard_library_writes_it(rows: list[list[str]], d
 def test_an_example_writes_what_it_has() -> None:
     example = Example("p", "r", "e", source="s", metadata={"n": 1, "id": "other"})
     assert example.to_dict() == {
-        "id": "e",
-        "prompt": "p",
-        "response": "r",
-        "source": "s",
-        "n": 1,
-        "metadata": {"id": "other"},
-    }
+        "id": "e", "prompt": "p", "response": "r", "source": "s", "n": 1, "metadata": {"id": "other"},
+    }  # fmt: skip
     assert Example("p", "r", "e").to_dict() == {"id": "e", "prompt": "p", "response": "r"}
     assert hash(example) == hash(Example("p", "r", "e", source="s", metadata={}))
 
@@ -171,9 +166,8 @@ def test_skips_no_broken_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not JSON"):
         read_corpus(path, skip_invalid=True)
     path.write_text("[1, 2]")
-    with pytest.raises(
-        DataError, match=r"a.json: holds no valid record.* First error: .*a.json:1: the record is a number"
-    ):
+    told = r"a.json: holds no valid record.* First error: .*a.json:1: the record is a number"
+    with pytest.raises(DataError, match=told):
         read_corpus(path, skip_invalid=True)
 
 

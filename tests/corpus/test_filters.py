@@ -259,18 +259,12 @@ def test_text_and_metadata_agree_with_python(values: list[str | None], symbol: s
 @pytest.mark.parametrize(
     ("equals", "ids"),
     [
-        ({"source": "wiki"}, "cd"),
-        ({"source": ["wiki", "forum"]}, "acd"),
-        ({"source": None}, "b"),
-        ({"source": []}, ""),
-        ({"source": "wiki", "label": "math"}, "d"),
-        ({"label": np.array(["math"])}, "ad"),
-        ({"label": {"food", None}}, "bc"),
-        ({"year": 2019}, "a"),
-        ({"year": (2019, 2022), "ok": True}, "a"),
+        ({"source": "wiki"}, "cd"), ({"source": ["wiki", "forum"]}, "acd"), ({"source": None}, "b"),
+        ({"source": []}, ""), ({"source": "wiki", "label": "math"}, "d"), ({"label": np.array(["math"])}, "ad"),
+        ({"label": {"food", None}}, "bc"), ({"year": 2019}, "a"), ({"year": (2019, 2022), "ok": True}, "a"),
         ({"odd key": "x y"}, "b"),
     ],
-)
+)  # fmt: skip
 def test_where(equals: dict[str, Any], ids: str) -> None:
     mask = equal_to(equals).mask([TABLE])
     assert "".join(np.array(list("abcd"))[mask]) == ids

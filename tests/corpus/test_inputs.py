@@ -175,10 +175,8 @@ def test_missing_values_of_pandas_are_missing() -> None:
     assert (example.label, example.source) == (None, None)
     assert example.metadata == {"inner": {"n": None, "seen": [None, None]}}
     frame = pd.DataFrame({**empty, "day": [pd.Timestamp("2020-01-02"), pd.NaT]}).astype({"day": object})
-    assert [one.metadata for one in Corpus.from_records(frame.to_dict("records"))] == [
-        {"day": "2020-01-02T00:00:00"},
-        {},
-    ]
+    read = Corpus.from_records(frame.to_dict("records"))
+    assert [one.metadata for one in read] == [{"day": "2020-01-02T00:00:00"}, {}]
 
 
 @pytest.mark.parametrize("arrow", [False, True])
@@ -208,13 +206,9 @@ def test_answers_of_many_conversations_are_those_of_each() -> None:
     call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": learnt}}]}
     said = [{"role": "user", "content": 'Say ,"learn":"all"}'}, {"role": "assistant", "content": "é"}]
     chats: list[dict[str, Any] | None] = [
-        {"messages": said, **learnt},
-        {"messages": said, **learnt, "template": learnt},
-        {"messages": [said[0], call]},
-        {"messages": [said[0], call], **learnt},
-        {"messages": said, "tools": [learnt]},
-        None,
-    ]
+        {"messages": said, **learnt}, {"messages": said, **learnt, "template": learnt}, {"messages": [said[0], call]},
+        {"messages": [said[0], call], **learnt}, {"messages": said, "tools": [learnt]}, None,
+    ]  # fmt: skip
     rows = Corpus.from_examples([Example("p", "r", f"e{number}", chat=chat) for number, chat in enumerate(chats)])
     found = of_answers(rows)
     assert list(found) == [asked(one) for one in rows]

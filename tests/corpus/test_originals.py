@@ -54,9 +54,8 @@ def test_a_written_list_is_read_and_its_texts_are_compared() -> None:
     corpus = airrep.read_corpus(data)
     listed = written([{**corpus[n].to_dict(), "selected_by": {"rank": n}} for n in (1, 0)], "listed.jsonl")
     assert list(take_records(data, listed)) == RECORDS[:2]
-    with pytest.raises(
-        DataError, match=r'^data\.jsonl:1: the prompt or response of example "a" differs from its text in other'
-    ):
+    told = r'^data\.jsonl:1: the prompt or response of example "a" differs from its text in other'
+    with pytest.raises(DataError, match=told):
         list(take_records(data, other))
     decided = [{"id": "a", "row": 0, "decision": "drop"}, {"id": "5", "row": 1, "decision": "keep"}]
     assert list(take_records(data, written(decided, "decided.jsonl"))) == RECORDS[1:2]

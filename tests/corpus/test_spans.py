@@ -19,21 +19,12 @@ FARMER = ANSWER.index("\U0001f469")
 @pytest.mark.parametrize(
     ("span", "wrong"),
     [
-        ((2, 99), "lies outside"),
-        ((-1, 3), "lies outside"),
-        ((5, 2), "lies outside"),
-        ((4, 4), "covers no text"),
-        ((3, 4), "covers no text"),
-        ([(0, 5), (4, 9)], "overlaps"),
-        ((4, 8), "inside the character"),
-        ((FARMER + 1, FARMER + 3), "inside the character"),
-        ([], "is empty"),
-        ("some", "is text"),
-        ([(0, 3, 4)], "is a list"),
-        ((0, True), "is a list"),
-        ((0.5, 3), "is a list"),
+        ((2, 99), "lies outside"), ((-1, 3), "lies outside"), ((5, 2), "lies outside"), ((4, 4), "covers no text"),
+        ((3, 4), "covers no text"), ([(0, 5), (4, 9)], "overlaps"), ((4, 8), "inside the character"),
+        ((FARMER + 1, FARMER + 3), "inside the character"), ([], "is empty"), ("some", "is text"),
+        ([(0, 3, 4)], "is a list"), ((0, True), "is a list"), ((0.5, 3), "is a list"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_span_is_refused_in_one_line(span: Any, wrong: str) -> None:
     with pytest.raises(DataError, match=wrong) as refused:
         as_examples(Example("How many seats?", ANSWER, span=span))

@@ -19,21 +19,10 @@ from airrep.corpus.words import Words, plain, plain_places
 from airrep.evaluation.select import unigram_f1
 
 WHOLE = (
-    "लड़का लड़की क्षत्रिय",
-    "দিন দান রাষ্ট্র",
-    "கிடைக்கும் பொருள்",
-    "తెలుగు క్రొత్త",
-    "ಕನ್ನಡ ಭಾಷೆ",
-    "മലയാളം വാക്ക്",
-    "ਪੰਜਾਬੀ ਗੁੱਝਾ",
-    "සිංහල ශ්‍රී",
-    "كَتَبَ كُتِبَ الوَلَدُ",
-    "שָׁלוֹם כָּתַב",
-    "می\u200cخواهم نمی\u200cدانم",
-    "བོད ཡིག",
-    "e\u0323\u0302 n\u0303ao",
-    "co\u00adop re\u200bsearch",
-)
+    "लड़का लड़की क्षत्रिय", "দিন দান রাষ্ট্র", "கிடைக்கும் பொருள்", "తెలుగు క్రొత్త", "ಕನ್ನಡ ಭಾಷೆ", "മലയാളം വാക്ക്",
+    "ਪੰਜਾਬੀ ਗੁੱਝਾ", "සිංහල ශ්‍රී", "كَتَبَ كُتِبَ الوَلَدُ", "שָׁלוֹם כָּתַב", "می\u200cخواهم نمی\u200cدانم", "བོད ཡིག",
+    "e\u0323\u0302 n\u0303ao", "co\u00adop re\u200bsearch",
+)  # fmt: skip
 PAIRS = (("लड़का", "लड़की"), ("দিন", "দান"), ("كَتَبَ", "كُتِبَ"), ("தமிழ்", "தமழ்"), ("שָׁלוֹם", "שלום"))
 SAME = (
     ("caf\u00e9", "cafe\u0301"),
@@ -152,8 +141,5 @@ def test_other_prompts_stay(prompt: str) -> None:
 def test_the_message_of_a_place() -> None:
     prompt = prompt_of([SYSTEM, Message("user", "Hello"), ASKED])
     places = [prompt.index(text) for text in ("polite", "\nUser: Hello", "Hello", "Where")]
-    assert [prompt[message_at(prompt, place) :][:11] for place in places] == [
-        "System: You",
-        *["User: Hello"] * 2,
-        "User: Where",
-    ]
+    heads = [prompt[message_at(prompt, place) :][:11] for place in places]
+    assert heads == ["System: You", "User: Hello", "User: Hello", "User: Where"]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from worlds.commands import Run, runner
+from worlds.commands import Run
 
 import airrep
 from airrep.runtime.artifacts import read_manifest
@@ -52,11 +52,6 @@ def tree(path: str) -> dict[str, str]:
         for file in files
         if file.name not in ("costs.jsonl", "times.jsonl")
     }
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(capsys, monkeypatch)
 
 
 @pytest.fixture

@@ -97,11 +97,7 @@ def layouts() -> dict[str, Callable[[Path], Modules]]:
     for name, activation in activations.items():
         built[f"dense {name}"] = lambda f, a=activation: pooled(f, dense(activation_function=a))
     built["dense residual"] = lambda f: pooled(f, dense(activation_function=nn.Identity(), use_residual=True))
-    built["dense tokens"] = lambda f: [
-        transformer(f),
-        dense(module_input_name="token_embeddings"),
-        m.Pooling(12),
-    ]
+    built["dense tokens"] = lambda f: [transformer(f), dense(module_input_name="token_embeddings"), m.Pooling(12)]
     built["normalize"] = lambda f: pooled(f, Normalize())
     built["dense, normalize, dense"] = lambda f: pooled(
         f,
@@ -125,10 +121,7 @@ def layouts() -> dict[str, Callable[[Path], Modules]]:
     built["static, normalize"] = lambda f: [static(f), Normalize()]
     built["router static"] = routed(lambda f: [static(f)], lambda f: pooled(f))
     built["router bert"] = routed(lambda f: pooled(f, dense(out_features=16)), lambda f: pooled(f))
-    built["router heads"] = lambda f: [
-        *pooled(f),
-        *routed(lambda _: [dense()], lambda _: [dense()])(f),
-    ]
+    built["router heads"] = lambda f: [*pooled(f), *routed(lambda _: [dense()], lambda _: [dense()])(f)]
 
     built["layers weighted"] = lambda f: [with_all_layers(f), m.WeightedLayerPooling(16, 2, 1), m.Pooling(16)]
     return built
@@ -198,9 +191,8 @@ def test_modules_that_the_library_cannot_run_are_refused_by_name(tmp_path: Path)
     from sentence_transformers.sentence_transformer import modules as m
 
     folder = saved([transformer(tmp_path), m.LSTM(16, 6), m.Pooling(12)], tmp_path / "saved")
-    with pytest.raises(
-        DataError, match=r"cannot run its modules \(Transformer, LSTM, Pooling\): KeyError: .*Correct the"
-    ):
+    told = r"cannot run its modules \(Transformer, LSTM, Pooling\): KeyError: .*Correct the"
+    with pytest.raises(DataError, match=told):
         load(folder)
     folder = saved(routed(lambda f: pooled(f), lambda f: pooled(f, dense()))(tmp_path), tmp_path / "routed")
     with pytest.raises(DataError, match=r"have shape \(16,\) for queries and \(12,\) for documents"):
@@ -213,9 +205,8 @@ def test_modules_that_the_library_cannot_run_are_refused_by_name(tmp_path: Path)
 @pytest.mark.parametrize("name", ["bag", "router static"])
 def test_a_longest_text_is_refused_where_whole_texts_are_read(name: str, tmp_path: Path) -> None:
     folder = saved(layouts()[name](tmp_path), tmp_path / "saved")
-    with pytest.raises(
-        ConfigError, match=r"max_tokens cannot be set, since its (BoW|StaticEmbedding) reads whole texts\. Leave"
-    ):
+    told = r"max_tokens cannot be set, since its (BoW|StaticEmbedding) reads whole texts\. Leave"
+    with pytest.raises(ConfigError, match=told):
         load(folder, max_tokens=10)
 
 
@@ -310,9 +301,8 @@ def test_folders_with_exported_weights_alone_are_refused(tmp_path: Path) -> None
     folder = tiny_folder(tmp_path / "model", ())
     (folder / "onnx").mkdir()
     (folder / "model.safetensors").rename(folder / "onnx" / "model.onnx")
-    with pytest.raises(
-        DataError, match=r"model\.onnx: is an export for ONNX or OpenVINO, and the folder has no model\.safetensors"
-    ):
+    told = r"model\.onnx: is an export for ONNX or OpenVINO, and the folder has no model\.safetensors"
+    with pytest.raises(DataError, match=told):
         load(folder)
 
 

@@ -241,9 +241,7 @@ def test_no_batch_on_a_cpu_makes_a_program_of_its_own(tiny: Path, monkeypatch: p
     assert all(count % ROW_STEP == 0 for count in met)
 
 
-def test_under_autocast_on_the_cpu_attention_is_float32_and_gradients_keep_their_direction(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_autocast_leaves_attention_float32_and_gradients_their_direction(monkeypatch: pytest.MonkeyPatch) -> None:
     model, sequences = tiny_model(), [np.arange(2, 2 + length) for length in (7, 7, 5, 3)]
     (batch,) = pack(np.array([len(ids) for ids in sequences]), 100)
     tokens = PackedTokens.from_batch(batch, sequences)

@@ -108,11 +108,7 @@ def published_shapes() -> dict[str, tuple[int, ...]]:
     """Return the published names of its tensors, with shapes."""
     square, narrow = (WIDTH, WIDTH), (WIDTH,)
     parts = {f"attention.self.{part}": square for part in ("query", "key", "value")}
-    parts |= {
-        "attention.output.dense": square,
-        "intermediate.dense": (INNER, WIDTH),
-        "output.dense": (WIDTH, INNER),
-    }
+    parts |= {"attention.output.dense": square, "intermediate.dense": (INNER, WIDTH), "output.dense": (WIDTH, INNER)}
     parts |= {"attention.output.LayerNorm": narrow, "output.LayerNorm": narrow}
     linear = {f"bert.encoder.layer.{i}.{part}": shape for i in range(LAYERS) for part, shape in parts.items()}
     linear |= {"bert.embeddings.LayerNorm": narrow, "bert.pooler.dense": square, "projector": (OUT, WIDTH)}

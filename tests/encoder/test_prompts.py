@@ -81,9 +81,7 @@ def test_a_prompt_is_the_models_own_unless_another_is_asked_for(
     ("prompts", "default"),
     [({"passage": "p: "}, None), ({"all": "a: "}, "all"), ({"query": "q: ", "passage": "p: "}, None), (OWN, "other")],
 )
-def test_prompts_that_the_library_saves_are_those_that_it_takes(
-    prompts: dict[str, str], default: str | None, tmp_path: Path
-) -> None:
+def test_prompts_the_library_saves_are_taken(prompts: dict[str, str], default: str | None, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     bare = str(tiny_folder(tmp_path / "bare"))
@@ -98,6 +96,29 @@ def test_an_empty_prompt_on_a_command_line_is_none(tmp_path: Path) -> None:
     for given, wanted in (([], "question: "), (["query_prompt="], ""), (["query_prompt=null"], "question: ")):
         settings = read_settings(given) | {"encoder": folder, "device": "cpu"}
         assert make_attributor("gte", settings).encoder.prompts == Prompts(wanted, "answer: ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("### Question:\n{prompt}\n\n### Answer:\n{response}", None),
+        ("{prompt}{response}", None),
+        ("[INST] {prompt} [/INST] {response}", None),
+        ("<s>{prompt}\n{response}", None),
+        ("query: ", None),
+        ("runs/my #1 folder", None),
+        ("'{prompt} {response}'", "{prompt} {response}"),
+        ('"{prompt}\\n{response}"', "{prompt}\n{response}"),
+        ("1e-4", "1e-4"),
+        ("0.5", 0.5),
+        ("null", ()),
+        ("[0.9, 0.95]", [0.9, 0.95]),
+        ("{a: 1}", {"a": 1}),
+    ],
+)
+def test_a_text_on_a_command_line_is_what_was_typed(typed: str, wanted: Any) -> None:
+    expected = typed if wanted is None else wanted or None  # (): null
+    assert read_settings([f"template={typed}"]) == {"template": expected}
 
 
 def test_a_model_without_settings_has_no_prompts(tmp_path: Path) -> None:
@@ -185,8 +206,5 @@ def test_a_template_that_hides_the_view_is_refused(tmp_path: Path) -> None:
     method = make_attributor("airrep", {"encoder": folder, "template": "q {prompt}", "view": "response"})
     with pytest.raises(ConfigError, match=r"view=response reads only the response, but the template 'q \{prompt\}'"):
         method.encode_train([Example("a", "b", "c")])
-    assert (
-        make_attributor("airrep", {"encoder": folder, "template": "q {prompt}"})
-        .encode_train([Example("a", "b", "c")])
-        .any()
-    )
+    method = make_attributor("airrep", {"encoder": folder, "template": "q {prompt}"})
+    assert method.encode_train([Example("a", "b", "c")]).any()

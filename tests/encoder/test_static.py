@@ -123,9 +123,7 @@ def test_a_folder_of_the_library_loads(place: str, kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("parts", [{"mapping"}, {"weights"}, {"mapping", "weights"}, set()])
-def test_shared_and_weighed_rows_of_model2vec_are_read_as_the_library_reads_them(
-    parts: set[str], tmp_path: Path
-) -> None:
+def test_shared_and_weighed_rows_of_model2vec_are_read_as_by_the_library(parts: set[str], tmp_path: Path) -> None:
     folder, generator = saved(tmp_path / "tiny"), np.random.default_rng(5)
     tensors = {"embeddings": matrix()[:9] if "mapping" in parts else matrix()}
     if "mapping" in parts:
@@ -182,25 +180,8 @@ def test_texts_of_the_same_words_tie_whatever_their_order() -> None:
 TOKENIZER = json.loads((MODELS / "static" / "tokenizer.json").read_text("utf-8"))
 WHOLE, PARTS = Tokenizer.from_str(json.dumps(TOKENIZER)), PieceTokenizer(TOKENIZER, "static")
 MARKS = [
-    "a",
-    "Z",
-    "é",
-    "e\u0301",
-    "\u0301",
-    "İ",
-    "Σ",
-    "ς",
-    "ﬁ",
-    "中",
-    "한",
-    "[CLS]",
-    "[",
-    "]",
-    "#",
-    "'",
-    ".",
-    "x" * 120,
-]
+    "a", "Z", "é", "e\u0301", "\u0301", "İ", "Σ", "ς", "ﬁ", "中", "한", "[CLS]", "[", "]", "#", "'", ".", "x" * 120,
+]  # fmt: skip
 SPACES = [" ", "\t", "\n", "\r", "\x00", "\x0b", "\x1c", "\x85", "\xa0", "\u200b", "\u2028", "\ufffd", "😀", "question"]
 
 

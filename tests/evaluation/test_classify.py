@@ -189,9 +189,7 @@ def test_the_request_tells_other_questions_apart(index: Index) -> None:
 
 
 def test_votes_that_nobody_asked_for_are_of_no_more_examples_than_a_filter_keeps(tmp_path: Path) -> None:
-    train = Corpus.from_examples(
-        Example(f"p{row}", f"r{row}", f"t{row}", "red", metadata={"rank": row}) for row in range(30)
-    )
+    train = Corpus.from_examples(Example(f"p{n}", f"r{n}", f"t{n}", "red", metadata={"rank": n}) for n in range(30))
     index, queries = airrep.build_index(train, tmp_path / "few", HashAttributor()), _queries()
     evaluation = classify([("x", index)], queries, ClassifySettings(where="rank < 4"))
     assert evaluation.facts["votes"] == evaluation.request["settings"]["votes"] == [4]

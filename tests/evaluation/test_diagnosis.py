@@ -223,11 +223,8 @@ def test_an_instance_without_common_subsets_leaves_those_findings_unknown() -> N
     losses[np.arange(Q), np.arange(Q)] = np.nan
     losses[0, Q:] = np.nan
     found = findings(dataclasses.replace(plain, losses=losses))
-    assert {name for name, one in found.items() if one.level == "unknown"} >= {
-        "number-of-subsets",
-        "a-common-factor",
-        "length-of-responses",
-    }
+    unknown = {name for name, one in found.items() if one.level == "unknown"}
+    assert unknown >= {"number-of-subsets", "a-common-factor", "length-of-responses"}
 
 
 def test_nothing_or_broken_losses_cannot_be_diagnosed() -> None:

@@ -88,9 +88,7 @@ def test_what_is_no_instance_is_refused(index: airrep.Index) -> None:
         airrep.evaluate_lds([index, index], [ONE], names=["a"])
 
 
-def test_evaluations_are_compared_and_reported_alone_in_lists_and_by_their_paths(
-    index: airrep.Index, tmp_path: Path
-) -> None:
+def test_evaluations_are_compared_and_reported_alone_in_lists_and_by_path(index: airrep.Index, tmp_path: Path) -> None:
     found = airrep.classify([("one", index), ("other", index)], QUERIES)
     path = found.save(tmp_path / "run")
     for given in (found, [found], path, [str(path)], [("run", path)]):

@@ -296,9 +296,8 @@ def seeds_apart(tmp_path) -> tuple[LabelledInstance, LabelledInstance]:
     by_seed = whole.by_seed + np.array([0, 20], np.float32)[:, None, None]
     holes = by_seed.copy()
     order = 1 + np.argsort(whole.losses[:, 1:].mean(axis=0))
-    holes[1, :, order[5:]] = holes[0, :, order[2]] = (
-        np.nan
-    )  # of one seed those of the greatest effects, of the other one
+    # of one seed those of the greatest effects, of the other one
+    holes[1, :, order[5:]] = holes[0, :, order[2]] = np.nan
     holes[1, 3, 0] = np.nan  # a query without a loss with all examples
     one, other = (dataclasses.replace(whole, losses=mean_over_seeds(part), by_seed=part) for part in (by_seed, holes))
     return one, other

@@ -163,9 +163,8 @@ def test_failed_fine_tunes_are_named_and_lose_no_others(index: Index, tmp_path: 
     out, log = tmp_path / "run", tmp_path / "log"
     bad, settings = ParrotWorld(str(log), poison=poison), _settings(random=False)
     asked: list[str] = []
-    with pytest.raises(
-        TrainingError, match=r"fine-tunes failed \(1\), the first: hash, task numbers, seed 0: fine-tune"
-    ):
+    told = r"fine-tunes failed \(1\), the first: hash, task numbers, seed 0: fine-tune"
+    with pytest.raises(TrainingError, match=told):
         evaluate_selection(
             [("hash", index)], QUERIES, bad, settings, out=out, retries=1, on_task=lambda r: asked.append(r.error or "")
         )
@@ -361,18 +360,11 @@ TEXTS = st.text(alphabet="abAB 12_.,!-é\n", max_size=20)
 @pytest.mark.parametrize(
     ("answer", "reference", "value"),
     [
-        ("positive", "Positive.", 1.0),
-        ("the cat sat", "the cat", 0.8),
-        ("a a a b", "a b b", 4 / 7),
-        ("yes", "no", 0.0),
-        ("", "", 1.0),
-        ("", "no", 0.0),
-        ("!?", "no", 0.0),
-        ("!?", " !? ", 1.0),
-        ("+", "-", 0.0),
+        ("positive", "Positive.", 1.0), ("the cat sat", "the cat", 0.8), ("a a a b", "a b b", 4 / 7),
+        ("yes", "no", 0.0), ("", "", 1.0), ("", "no", 0.0), ("!?", "no", 0.0), ("!?", " !? ", 1.0), ("+", "-", 0.0),
         ("3.5", "5, 3", 1.0),
     ],
-)
+)  # fmt: skip
 def test_f1_of_cases_worked_out_by_hand(answer: str, reference: str, value: float) -> None:
     assert unigram_f1(answer, reference) == pytest.approx(value, rel=1e-15)
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -34,34 +35,36 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return script
 
 
-def _list(script: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["run.py", "small", "--list", *arguments])
-    script.main()
+@pytest.fixture
+def list_commands(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[str]]:
+    """What the script lists, asked with some arguments."""
+
+    def run(*arguments: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["run.py", "small", "--list", *arguments])
+        script.main()
+        return capsys.readouterr().out.splitlines()
+
+    return run
 
 
+TASKS, SAFETY = "$ airrep label tasks --rate 1", "$ airrep label safety --rate 2"
+
+
+@pytest.mark.parametrize(
+    ("asked", "listed"),
+    [
+        ("--step labels --step evaluate --only role=safety", [SAFETY, "$ airrep evaluate safety tfidf"]),
+        ("--step labels --only role=tasks --only role=safety", [TASKS, SAFETY]),
+        ("--step data --only size=25", ["$ airrep sample"]),
+        ("--step data --only size=50", []),
+    ],
+)
 def test_chosen_steps_and_turns_alone_are_listed(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    list_commands: Callable[..., list[str]], asked: str, listed: list[str]
 ) -> None:
-    _list(script, monkeypatch, "--step", "labels", "--step", "evaluate", "--only", "role=safety")
-    assert capsys.readouterr().out.splitlines() == [
-        "$ airrep label safety --rate 2",
-        "$ airrep evaluate safety tfidf",
-    ]
-
-
-def test_a_step_of_one_turn_is_left_out_where_another_is_asked_for(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for chosen, listed in (("25", ["$ airrep sample"]), ("50", [])):
-        _list(script, monkeypatch, "--step", "data", "--only", f"size={chosen}")
-        assert capsys.readouterr().out.splitlines() == listed
-
-
-def test_several_turns_of_one_loop_may_be_chosen(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _list(script, monkeypatch, "--step", "labels", "--only", "role=tasks", "--only", "role=safety")
-    assert capsys.readouterr().out.splitlines() == ["$ airrep label tasks --rate 1", "$ airrep label safety --rate 2"]
+    assert list_commands(*asked.split()) == listed
 
 
 def test_an_experiment_that_does_not_exist_is_refused_in_a_line_that_names_those_that_do(
@@ -76,24 +79,17 @@ def test_an_experiment_that_does_not_exist_is_refused_in_a_line_that_names_those
     ("arguments", "message"),
     [
         (["--step", "label"], "--step label: is no step here; expected one of: data, labels, evaluate."),
-        (
-            ["--step", "labels", "--step", "all"],
-            "--step all: is no step here; expected one of: data, labels, evaluate.",
-        ),
+        (["--step", "labels", "--step", "all"], "--step all: is no step here; expected one of: data, labels, evaluate"),
         (["--only", "rôle=tasks"], "--only rôle=tasks: is no turn of a loop; expected KEY=VALUE, KEY one of: role, "),
         (["--only", "role"], "--only role: is no turn of a loop; expected KEY=VALUE, KEY one of: role, method, size."),
         (["--only", "role=task"], "--only role=task: role has no such value; expected one of: tasks, safety."),
     ],
 )
 def test_steps_and_turns_that_do_not_exist_are_refused_in_a_line_that_names_what_does(
-    script: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
+    list_commands: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        _list(script, monkeypatch, *arguments)
+        list_commands(*arguments)
     assert str(ended.value.code).startswith(message)
     assert "\n" not in str(ended.value.code)
     assert capsys.readouterr().out == ""

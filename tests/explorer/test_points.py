@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from worlds.browser import SIZES, barriers, browser_page, needs_chromium, served
-from worlds.commands import runner
+from worlds.commands import Run, done
 from worlds.topics import WORDS, topics
 
 import airrep
 from airrep.errors import ConfigError
 from airrep.explorer import questions, requests
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.points import MapRequest, Places, points
+from airrep.explorer.points import MapRequest, points
 
 QUERY = {"prompt": "Tell me of garlic.", "response": "garlic soup"}
 
@@ -38,15 +38,15 @@ def read(told: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarra
 
 
 def test_points_are_those_that_count_with_their_values(index: airrep.Index) -> None:
-    explorer, places = Explorer(index), Places()
-    header, spots, rows, values = read(points(explorer, places, MapRequest(color="source")))
+    explorer = Explorer(index)
+    header, spots, rows, values = read(points(explorer, MapRequest(color="source")))
     assert sorted(rows.tolist()) == np.flatnonzero(index.live).tolist()
     sources = index.values("source")
     assert [header["names"][int(value)]["name"] for value in values] == [sources[row] for row in rows]
     assert [one["count"] for one in header["names"]] == [40, 40, 39]
-    assert np.array_equal(spots, places.of(explorer.indexes[0]).places[rows])
+    assert np.array_equal(spots, explorer.indexes[0].layout().places[rows])
     some = MapRequest(color="cluster", where="source == 'stars'", facets={"source": ["stars", "money"]})
-    header, _, rows, _ = read(points(explorer, places, some))
+    header, _, rows, _ = read(points(explorer, some))
     assert {sources[row] for row in rows} == {"stars"}
     assert sum(one["count"] for one in header["names"]) == len(rows) == 39
     names = explorer.facets.facet("cluster").names
@@ -55,19 +55,19 @@ def test_points_are_those_that_count_with_their_values(index: airrep.Index) -> N
     chosen = requests.Filters(facets={"cluster": [names[0]]})
     assert questions.count(explorer, chosen)["matching"] == max(one["size"] for one in told["groups"])
     with pytest.raises(ConfigError, match="'nothing': cannot be shown here"):
-        points(explorer, places, MapRequest(color="nothing"))
+        points(explorer, MapRequest(color="nothing"))
 
 
 def test_scores_are_in_deviations_the_strongest_last(index: airrep.Index) -> None:
     asked = MapRequest(color="score", query=requests.QueryRef(**QUERY))
-    _, _, rows, values = read(points(Explorer(index), Places(), asked))
+    _, _, rows, values = read(points(Explorer(index), asked))
     scores = index.scores([airrep.Example(**QUERY)])[0][rows].astype(np.float64)
     assert values == pytest.approx((scores - scores.mean()) / scores.std(), abs=1e-3)
     assert (np.diff(np.abs(values)) >= -1e-4).all()
     with pytest.raises(ConfigError, match="color=score needs a query"):
-        points(Explorer(index), Places(), MapRequest(color="score"))
+        points(Explorer(index), MapRequest(color="score"))
     with pytest.raises(ConfigError, match="color=influence needs a file of queries"):
-        points(Explorer(index), Places(), MapRequest(color="influence"))
+        points(Explorer(index), MapRequest(color="influence"))
 
 
 def test_influence_is_the_mean_of_the_deviations_of_all_queries(index: airrep.Index) -> None:
@@ -78,7 +78,7 @@ def test_influence_is_the_mean_of_the_deviations_of_all_queries(index: airrep.In
     ]
     explorer = Explorer(index, tuple(queries))
     some = MapRequest(color="influence", facets={"source": ["stars", "money"]})
-    header, _, rows, values = read(points(explorer, Places(), some))
+    header, _, rows, values = read(points(explorer, some))
     assert {index.values("source")[row] for row in rows} == {"stars", "money"}
     scores = index.scores(queries)[:, rows].astype(np.float64)
     deviations = (scores - scores.mean(axis=1, keepdims=True)) / scores.std(axis=1, keepdims=True)
@@ -86,13 +86,9 @@ def test_influence_is_the_mean_of_the_deviations_of_all_queries(index: airrep.In
     assert "names" not in header
 
 
-def test_groups_of_the_command_line_may_be_clusters(
-    index: airrep.Index, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = runner(capsys, monkeypatch)
+def test_groups_of_the_command_line_may_be_clusters(index: airrep.Index, run: Run) -> None:
     asked = ("--prompt", QUERY["prompt"], "--response", QUERY["response"])
-    ran = run("group", str(index.path), *asked, "--by", "cluster", "--json")
-    assert ran.status == 0, ran.err
+    ran = done(run("group", str(index.path), *asked, "--by", "cluster", "--json"))
     told = json.loads(ran.out)
     assert sum(one["size"] for one in told["groups"]) == len(index)
     best = int(np.argmax(told["queries"][0]["scores"]))

@@ -28,9 +28,7 @@ def ref(number: int = 0) -> requests.QueryRef:
 
 
 @pytest.mark.parametrize("least", [False, True])
-def test_pages_of_hits_are_the_ranking_of_the_index(
-    explorer: Explorer, index: airrep.Index, queries: Corpus, least: bool
-) -> None:
+def test_pages_of_hits_are_the_ranking(explorer: Explorer, index: airrep.Index, queries: Corpus, least: bool) -> None:
     expected = index.top(queries[1], k=50, least=least, why=True)
     told = []
     for start in (0, 20, 40):
@@ -160,20 +158,10 @@ def test_a_field_of_many_values_is_no_facet(tmp_path: Path) -> None:
 
 
 WHERE = (
-    "n == 1",
-    "n > 0 and source != 'a'",
-    "n is None",
-    "n in [1, 2.5, None]",
-    "mixed == '1'",
-    "mixed == 1",
-    "'b' in label",
-    "'x' in tags",
-    "flag == True",
-    "note is None or note == '(none)'",
-    "not (n < 2 or source in ['a'])",
-    "metadata['source'] == 'own'",
-    "id == 'e3' or n == 2",
-)
+    "n == 1", "n > 0 and source != 'a'", "n is None", "n in [1, 2.5, None]", "mixed == '1'", "mixed == 1",
+    "'b' in label", "'x' in tags", "flag == True", "note is None or note == '(none)'", "not (n < 2 or source in ['a'])",
+    "metadata['source'] == 'own'", "id == 'e3' or n == 2",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -203,15 +191,8 @@ def test_facets_are_told_as_texts(tmp_path: Path) -> None:
     index = airrep.build_index(examples, tmp_path / "i", HashAttributor(), shard_rows=3)
     facet = Explorer(index).facets.facet("v")
     assert [facet.names[code] for code in facet.codes] == [
-        "1",
-        '"1"',
-        "1.0",
-        "true",
-        "(none)",
-        "(none)",
-        '["a"]',
-        '{"b": "ü"}',
-    ]
+        "1", '"1"', "1.0", "true", "(none)", "(none)", '["a"]', '{"b": "ü"}',
+    ]  # fmt: skip
     assert facet.values is None
 
 

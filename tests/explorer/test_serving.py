@@ -51,9 +51,7 @@ def test_addresses_name_the_token() -> None:
 @pytest.mark.parametrize(
     ("package", "command", "extra"), [("fastapi", "serve", "explorer"), ("mcp", "mcp", "mcp")], ids=["serve", "mcp"]
 )
-def test_without_the_extra_the_command_says_how_to_get_it(
-    index: airrep.Index, package: str, command: str, extra: str
-) -> None:
+def test_without_the_extra_the_command_names_it(index: airrep.Index, package: str, command: str, extra: str) -> None:
     code = (
         f"import sys; sys.modules['{package}'] = None; sys.argv = ['airrep', '{command}', sys.argv[1]];"
         "from airrep.cli.app import main; main()"

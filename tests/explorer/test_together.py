@@ -87,15 +87,11 @@ def top_requests(queries: Corpus) -> list[TopRequest | ExampleRequest]:
     plain = [{"query": one, "count": n + 1, "start": n} for n, one in enumerate(texts)]
     filtered = [{**one, "where": 'source == "books"'} for one in plain[:3]]
     others = [
-        {"query": texts[0], "least": True},
-        {"query": texts[1], "facets": {"source": ["web"]}},
-        {"query": {**texts[2], "better": "another answer"}},
-        {"query": texts[3], "where": "nonsense ="},
-        {"query": texts[3], "where": 'source == "nowhere"'},
-        {"query": {"prompt": "p", "response": " "}},
-        {"query": {"key": "unknown"}},
-        {"query": texts[4], "index": 7},
-    ]
+        {"query": texts[0], "least": True}, {"query": texts[1], "facets": {"source": ["web"]}},
+        {"query": {**texts[2], "better": "another answer"}}, {"query": texts[3], "where": "nonsense ="},
+        {"query": texts[3], "where": 'source == "nowhere"'}, {"query": {"prompt": "p", "response": " "}},
+        {"query": {"key": "unknown"}}, {"query": texts[4], "index": 7},
+    ]  # fmt: skip
     made: list[TopRequest | ExampleRequest] = [TopRequest.model_validate(one) for one in plain + filtered + others]
     return [*made, ExampleRequest.model_validate({"row": 3, "query": texts[4]}), ExampleRequest(row=2)]
 
@@ -137,9 +133,7 @@ def test_answers_made_together_are_those_made_alone(
     assert len(passes) < 2 + len(requests)
 
 
-def test_the_first_question_finds_what_verdicts_are_held_against(
-    monkeypatch: pytest.MonkeyPatch, index: airrep.Index
-) -> None:
+def test_the_first_question_finds_what_verdicts_compare(monkeypatch: pytest.MonkeyPatch, index: airrep.Index) -> None:
     explorer = Explorer(index)
     explorer.prepare()
 

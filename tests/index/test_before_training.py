@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.commands import runner
+from worlds.commands import Run, done
 from worlds.tiny_lms import some_examples, tiny_lm, write_adapters
 
 from airrep.attributors.methods import before_training, channels_before_training, make_attributor
@@ -45,9 +45,7 @@ def test_an_index_of_adapters_is_that_of_their_base(tmp_path: Path, train: Corpu
     assert named.manifest["settings"]["merged"] is False
     np.testing.assert_array_equal(scores(named), scores(of_base))
     assert not np.allclose(scores(merged), scores(of_base))
-    np.testing.assert_array_equal(
-        scores(Index(tmp_path / "2").made_with({"lm": str(tmp_path / "base")})), scores(named)
-    )
+    np.testing.assert_array_equal(scores(Index(tmp_path / "2").made_with({"lm": f"{tmp_path}/base"})), scores(named))
     with pytest.raises(ArtifactError, match="was built with another model"):
         scores(Index(tmp_path / "2").made_with({"merged": True}))
 
@@ -92,15 +90,11 @@ def test_methods_of_an_lm_that_is_trained_take_it_as_it_is(method: str, more: di
     assert before_training(made) is made
 
 
-def test_the_command_says_which_lm_was_read(
-    tmp_path: Path, adapter: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_which_lm_was_read(tmp_path: Path, adapter: str, run: Run) -> None:
     data = tmp_path / "data.jsonl"
     data.write_text("".join(f'{{"prompt": "a", "response": "b {row}"}}\n' for row in range(9)))
-    run = runner(capsys, monkeypatch)
     how = ("index", str(data), "--method", "rds", "--device", "cpu", "--out")
-    found = run(*how, str(tmp_path / "1"), "--lm", adapter)
-    assert found.status == 0, found.err
+    found = done(run(*how, str(tmp_path / "1"), "--lm", adapter))
     assert f"built: 9 examples, method rds with the LM {tmp_path / 'base'}, without the adapters {adapter}" in found.err
     merged = run(*how, str(tmp_path / "2"), "--lm", adapter, "--set", "merged=true")
     assert "built: 9 examples, method rds;" in merged.err

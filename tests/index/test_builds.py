@@ -26,15 +26,9 @@ GIVEN = {"precomputed", "datamodels", "less", "metagradient"}
 """Methods whose features are given, learnt from labels, or of a warm-up."""
 SKETCHED = {"rank": 12, "sketch": 60, "exponent": 0.5, "modules": ["all-linear"]}
 TEXT: dict[str, dict[str, Any]] = {
-    "airrep": {},
-    "gte": {"encoder": "default"},
-    "tfidf": {},
-    "bm25": {},
-    "ngram": {"tokenizer": "words"},
-    "dsir": {},
-    "channels": {},
-    "channels of kind": {"channels": "kind"},
-}
+    "airrep": {}, "gte": {"encoder": "default"}, "tfidf": {}, "bm25": {}, "ngram": {"tokenizer": "words"}, "dsir": {},
+    "channels": {}, "channels of kind": {"channels": "kind"},
+}  # fmt: skip
 READING: dict[str, dict[str, Any]] = {
     "rds": {},
     "tracin": {"rank": 4},
@@ -117,9 +111,7 @@ def test_builds_agree(case: str, lm: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("case", ALL)
-def test_an_index_in_parts_scores_as_its_method(
-    case: str, lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_score_as_their_method(case: str, lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small shards, and examples appended to what was learnt of the first ones."""
     monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
     first = TRAIN.take(np.arange(18))
@@ -135,9 +127,7 @@ def test_an_index_in_parts_scores_as_its_method(
     np.testing.assert_array_equal(indexed(again), indexed(whole))
 
 
-def test_a_finished_index_of_other_data_or_models_is_refused_without_learning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_index_of_other_data_is_refused_unlearnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, path = tiny_lm(tmp_path / "lm"), tmp_path / "index"
     airrep.build_index(TRAIN, path, "logra", settings={"lm": folder, "rank": 4, "store": "none"})
     np.save(tmp_path / "x.npy", np.eye(28, dtype=np.float32))

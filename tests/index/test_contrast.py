@@ -91,9 +91,7 @@ def test_what_is_selected_teaches_the_good_and_not_the_bad(asked: airrep.Index) 
 def test_rows_that_teach_a_worse_answer_are_not_selected(tmp_path: Path) -> None:
     """A wrong row about one sum is near to the right answers of all others."""
     right = [Example(f"What is {n} plus {n}?", f"The sum is {2 * n}.", f"right{n}", source="book") for n in range(20)]
-    wrong = [
-        Example(f"What is {n} plus {n}?", f"The sum is {2 * n + 1}.", f"wrong{n}", source="forum") for n in range(20)
-    ]
+    wrong = [Example(f"What is {n} plus {n}?", f"The sum is {2 * n + 1}.", f"w{n}", source="forum") for n in range(20)]
     talk = [Example(f"Tell me of town {n}", f"It has {n} mills", source=("book", "forum")[n % 2]) for n in range(40)]
     index = airrep.build_index([*right, *wrong, *talk], tmp_path / "index", "tfidf")
     bad = [Example(one.prompt, one.response) for one in wrong]
@@ -168,14 +166,10 @@ def test_better_answers_come_as_text_field_list_or_examples(index: airrep.Index)
 @pytest.mark.parametrize(
     ("better", "named"),
     [
-        ("good", "not a field"),
-        (["one", "two"], "2 better answers for 5"),
-        ([Example("question q 0", "x")], "q1"),
-        (["x"], "1 better answer for 5"),
-        ("year", "q0"),
-        ([], "better"),
+        ("good", "not a field"), (["one", "two"], "2 better answers for 5"), ([Example("question q 0", "x")], "q1"),
+        (["x"], "1 better answer for 5"), ("year", "q0"), ([], "better"),
     ],
-)
+)  # fmt: skip
 def test_better_answers_that_do_not_fit_are_refused_in_one_line(index: airrep.Index, better: Any, named: str) -> None:
     with pytest.raises(AirRepError, match=named) as caught:
         index.group_scores(pairs()[0], by="source", better=better)
@@ -232,10 +226,8 @@ def test_another_answer_follows_the_same_messages() -> None:
     example = Example("p", "Yes.", chat={"messages": messages, "tools": [{"name": "clock"}], "asked": -3})
     other = answered(example, "No.")
     assert (other.prompt, other.response) == ("p", "No.")
-    assert other.chat == {
-        "messages": [*messages[:2], {"role": "assistant", "content": "No."}],
-        "tools": [{"name": "clock"}],
-    }
+    said = [*messages[:2], {"role": "assistant", "content": "No."}]
+    assert other.chat == {"messages": said, "tools": [{"name": "clock"}]}
     question = Question.of([example], "No.")
     assert question.better is not None
     assert question.better[0].chat == other.chat

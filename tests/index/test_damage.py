@@ -13,13 +13,7 @@ from worlds.small_world import HashAttributor, make_corpus
 import airrep
 from airrep.errors import ArtifactError
 from airrep.index.shards import SHARD
-from airrep.runtime.artifacts import (
-    canonical_json,
-    describe_files,
-    json_digest,
-    read_manifest,
-    write_manifest,
-)
+from airrep.runtime.artifacts import canonical_json, describe_files, json_digest, read_manifest, write_manifest
 
 QUERIES = make_corpus(3, "q")
 

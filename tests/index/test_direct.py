@@ -103,7 +103,7 @@ def test_scores_of_old_questions_are_dropped_and_never_missed(
     assert [hit.score for hit in direct.top(queries[0])] == wanted
 
 
-def test_threads_do_not_drop_each_others_scores(
+def test_threads_keep_each_other_s_scores(
     direct: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airrep.index.index.HELD", 1)
@@ -221,9 +221,7 @@ def test_a_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus: Corpus,
     np.testing.assert_allclose(sum(found.channels.values()), found.scores, rtol=1e-4, atol=1e-5)
 
 
-def test_both_ways_of_reading_gradients_stand_in_one_sum(
-    tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus
-) -> None:
+def test_both_readings_of_gradients_stand_in_one_sum(tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus) -> None:
     whole = read_channels("lm-whole")
     recipes = {
         "none": "text",

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from worlds.commands import runner
+from worlds.commands import Run
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
@@ -316,28 +316,26 @@ def test_an_index_that_was_altered_is_refused(index: airrep.Index, tmp_path: Pat
     assert not list(tmp_path.glob("o.parquet*"))
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.chdir(tmp_path)
     airrep.build_index(hostile_corpus(), "i", HashAttributor())
 
-    plain = runner(capsys, monkeypatch)
-
-    def run(line: str) -> tuple[int, str]:
-        ran = plain(*line.split())
+    def export(words: str) -> tuple[int, str]:
+        ran = run("export", *words.split())
         return ran.status, ran.err
 
-    status, told = run("export i --to embedding-atlas --out o.parquet")
+    status, told = export("i --to embedding-atlas --out o.parquet")
     assert status == 0, told
     assert "o.parquet: 9 examples" in told
     assert "embedding-atlas o.parquet --text text --vector vector" in told
-    assert "each got a ' before it" in run("export i --to csv --out o.csv")[1]
-    assert run("export i --to csv --out o.csv")[0] == 1
-    assert run("export i --to csv --out o.csv --set exact=true --replace")[0] == 0
-    assert run("export i --to excel --out o.x") == (
+    assert "each got a ' before it" in export("i --to csv --out o.csv")[1]
+    assert export("i --to csv --out o.csv")[0] == 1
+    assert export("i --to csv --out o.csv --set exact=true --replace")[0] == 0
+    assert export("i --to excel --out o.x") == (
         1,
         f"airrep: error: format 'excel': does not exist; expected one of {', '.join(FORMATS)}. Choose one.\n",
     )
-    assert "expected a directory that airrep wrote" in run("export nowhere --to csv --out o.y")[1]
+    assert "expected a directory that airrep wrote" in export("nowhere --to csv --out o.y")[1]
     assert not (tmp_path / "i" / ".steps.jsonl").exists()
 
 
@@ -345,9 +343,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     ("to", "name", "expected"),
     [("csv", "x.parquet", "x.csv"), ("parquet", "x.CSV", "x.parquet"), ("embedding-atlas", "x.csv.gz", "x.parquet")],
 )
-def test_the_name_of_another_format_is_refused(
-    hostile: airrep.Index, tmp_path: Path, to: str, name: str, expected: str
-) -> None:
+def test_another_format_is_refused(hostile: airrep.Index, tmp_path: Path, to: str, name: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=f"a file of format {to} cannot .*a name such as {expected}"):
         export_index(hostile, tmp_path / name, to)
     assert not (tmp_path / name).exists()
@@ -360,10 +356,8 @@ def test_messages_come_back_from_an_export(tmp_path: Path) -> None:
     corpus = Corpus.from_records([{"id": "m", "messages": said}, {"id": "p", "prompt": "a", "completion": "b"}])
     index = airrep.build_index(corpus, tmp_path / "index", HashAttributor())
     export_index(index, tmp_path / "out.parquet", vectors=False)
-    assert [one.chat for one in airrep.read_corpus(tmp_path / "out.parquet")] == [
-        {"messages": said},
-        {"form": "joined"},
-    ]
+    chats = [one.chat for one in airrep.read_corpus(tmp_path / "out.parquet")]
+    assert chats == [{"messages": said}, {"form": "joined"}]
 
 
 def test_texts_that_were_left_out_get_no_column(hostile: airrep.Index, tmp_path: Path) -> None:

@@ -59,9 +59,7 @@ def test_results_know_where_they_come_from(index: airrep.Index, queries: airrep.
     assert index.group_scores(queries, "source", "sum").provenance.pool == "sum"
 
 
-def test_group_scores_equal_their_definition(
-    index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus
-) -> None:
+def test_group_scores_are_their_definition(index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:
     scores = features(queries) @ features(corpus).T
     labels = [example.label for example in corpus]
     result = index.group_scores(queries, "label")
@@ -90,9 +88,7 @@ def test_any_pool_can_be_asked_for(
     assert (result.provenance.pool, result.provenance.temperature) == (pool, told)
 
 
-def test_order_k_counts_the_examples_that_are_not_deleted(
-    index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus
-) -> None:
+def test_order_k_counts_no_deleted_examples(index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:
     index.delete([1, 2])
     smaller, members = airrep.Index(index.path, HashAttributor()), [[0, 3, 4], list(range(10, 20))]
     result = smaller.group_scores(queries, members, "order-2")
@@ -317,9 +313,7 @@ def test_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, index: airre
     assert tree(out) == tree(index.path)
 
 
-def test_a_build_that_failed_before_its_first_shard_stands_in_nobodys_way(
-    tmp_path: Path, corpus: airrep.Corpus
-) -> None:
+def test_a_build_that_failed_before_a_first_shard_stands_in_nobodys_way(tmp_path: Path, corpus: airrep.Corpus) -> None:
     with pytest.raises(Interrupted):
         airrep.build_index(corpus, tmp_path / "index", FragileAttributor(0), shard_rows=16)
     assert (tmp_path / "index.partial").is_dir()
@@ -337,9 +331,7 @@ def test_unfinished_build_of_other_data_is_not_mixed_in(tmp_path: Path, corpus: 
     built.verify()
 
 
-def test_damaged_shard_of_an_interrupted_build_is_made_again(
-    tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus
-) -> None:
+def test_a_damaged_shard_of_a_build_is_made_again(tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus) -> None:
     out = tmp_path / "other"
     with pytest.raises(Interrupted):
         airrep.build_index(corpus, out, FragileAttributor(2), shard_rows=16)
@@ -378,9 +370,8 @@ def test_append_twice_adds_once(index: airrep.Index) -> None:
     before = tree(index.path)
     assert len(first.append(more)) == 70
     assert tree(index.path) == before
-    with pytest.raises(
-        DataError, match=r"example 'e0' is already in the index, like 50 of these 60 examples \(row 0\)"
-    ):
+    told = r"example 'e0' is already in the index, like 50 of these 60 examples \(row 0\)"
+    with pytest.raises(DataError, match=told):
         first.append(make_corpus(60))
     changed = airrep.Corpus.from_examples([airrep.Example("other", "text", id="e3")])
     with pytest.raises(DataError, match=r"example 'e3' is already in the index with other texts"):
@@ -445,31 +436,25 @@ def test_a_filter_that_nothing_matches_names_what_is_there(index: airrep.Index, 
 
 
 def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:
-    with pytest.raises(ConfigError, match="top: k is 0; expected at least 1"):
-        index.top(queries, k=0)
-    with pytest.raises(ConfigError, match=r"top: k is 1\.5, but must be a whole number"):
-        index.top(queries, k=1.5)
-    with pytest.raises(ConfigError, match="no example matches. source holds (books|forum), "):
-        index.top(queries, where='source == "nowhere"')
-    with pytest.raises(ConfigError, match="queries: is empty"):
-        index.top([], k=1)
-    with pytest.raises(ConfigError, match="has no row 50; expected 0 to 49"):
-        index.example(50)
-    with pytest.raises(ConfigError, match="has no field 'flavour'; it has id, prompt, response, label, source, year"):
-        index.group_scores(queries, "flavour")
-    with pytest.raises(ConfigError, match="groups is 3; it must be a field"):
-        index.group_scores(queries, 3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="where: is 3, but must be text"):
-        index.top(queries, where=3)  # type: ignore[call-overload]
-    with pytest.raises(ConfigError, match="what_if: pass exactly one"):
-        index.what_if(queries)
-    with pytest.raises(ConfigError, match="what_if: this would remove no examples"):
-        index.what_if(queries, remove=[])
-    with pytest.raises(ConfigError, match="what_if: this would remove all examples"):
-        index.what_if(queries, remove=np.arange(50))
-    smaller = index.delete([4])
-    with pytest.raises(ConfigError, match="row 4 was deleted"):
-        smaller.group_scores(queries, {"a": [3, 4]})
+    asks: tuple[tuple[Callable[[], object], str], ...] = (
+        (lambda: index.top(queries, k=0), "top: k is 0; expected at least 1"),
+        (lambda: index.top(queries, k=1.5), r"top: k is 1\.5, but must be a whole number"),
+        (lambda: index.top([], k=1), "queries: is empty"),
+        (lambda: index.example(50), "has no row 50; expected 0 to 49"),
+        (
+            lambda: index.group_scores(queries, "flavour"),
+            "has no field 'flavour'; it has id, prompt, response, label, source, year",
+        ),
+        (lambda: index.group_scores(queries, 3), "groups is 3; it must be a field"),  # type: ignore[arg-type]
+        (lambda: index.top(queries, where=3), "where: is 3, but must be text"),  # type: ignore[call-overload]
+        (lambda: index.what_if(queries), "what_if: pass exactly one"),
+        (lambda: index.what_if(queries, remove=[]), "what_if: this would remove no examples"),
+        (lambda: index.what_if(queries, remove=np.arange(50)), "what_if: this would remove all examples"),
+        (lambda: index.delete([4]).group_scores(queries, {"a": [3, 4]}), "row 4 was deleted"),
+    )
+    for ask, told in asks:
+        with pytest.raises(ConfigError, match=told):
+            ask()
 
 
 def test_rows_may_be_masks_or_ids_but_nothing_else(index: airrep.Index, queries: airrep.Corpus) -> None:
@@ -678,7 +663,7 @@ def test_features_of_queries_of_another_form_are_refused(
         asked.top(corpus[:16], 3)
 
 
-def test_features_of_another_width_are_refused_when_they_are_appended_or_a_build_goes_on(
+def test_features_of_another_width_are_refused_in_appends_and_later_builds(
     tmp_path: Path, corpus: airrep.Corpus
 ) -> None:
     class Other(HashAttributor):
@@ -730,9 +715,8 @@ def test_empty_corpus_is_refused(tmp_path: Path, corpus: airrep.Corpus) -> None:
 
 def test_progress_counts_every_row(tmp_path: Path, corpus: airrep.Corpus) -> None:
     seen: list[tuple[int, int]] = []
-    airrep.build_index(
-        corpus, tmp_path / "a", HashAttributor(), shard_rows=16, progress=lambda *counts: seen.append(counts)
-    )
+    note = lambda *counts: seen.append(counts)  # noqa: E731
+    airrep.build_index(corpus, tmp_path / "a", HashAttributor(), shard_rows=16, progress=note)
     assert seen == [(16, 50), (32, 50), (48, 50), (50, 50)]
 
 
@@ -836,10 +820,8 @@ def test_an_index_sent_to_another_process_knows_its_ids(index: airrep.Index, tmp
     code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).rows_of([sys.argv[2]])[0])"
     told = [sys.executable, "-c", code, str(tmp_path / "sent"), name]
     for seed in ("1", "2"):  # Python salts hashes by it
-        done = subprocess.run(
-            told, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}
-        )
-        assert done.stdout.strip() == "1"
+        salted = {**os.environ, "PYTHONHASHSEED": seed}
+        assert subprocess.run(told, capture_output=True, text=True, check=True, env=salted).stdout.strip() == "1"
 
 
 def test_names_of_groups_are_texts(index: airrep.Index, queries: airrep.Corpus, tmp_path: Path) -> None:
@@ -865,9 +847,8 @@ def test_more_is_read_as_the_index_was(tmp_path: Path) -> None:
     assert index.reading.options == {"prompt_field": "q", "response_field": "a"}
     index = index.append(tmp_path / "more.jsonl").append(records[6:])
     assert [index.example(row).prompt for row in range(7)] == [f"question {n}" for n in (0, 1, 2, 4, 5, 6, 7)]
-    index = index.append(airrep.Corpus.from_records([{"prompt": "p", "response": "r"}])).append(
-        [airrep.Example("p", "s")]
-    )
+    index = index.append(airrep.Corpus.from_records([{"prompt": "p", "response": "r"}]))
+    index = index.append([airrep.Example("p", "s")])
     assert len(index) == 9
     with pytest.raises(DataError, match='the prompt field "q" is missing. This record has the fields prompt, response'):
         index.append([{"prompt": "p", "response": "t"}])
@@ -891,14 +872,11 @@ def test_typed_queries_are_read_in_the_form_of_all_training_rows(tmp_path: Path,
     rows = [{"prompt": asked, "completion": said} for asked, said in texts]
     if form == "alpaca":
         inputs = {4: "4 4", 5: "5 5"}
-        rows = [
-            {"instruction": asked, "input": inputs.get(n, ""), "output": said} for n, (asked, said) in enumerate(texts)
-        ]
+        rows = [{"instruction": ask, "input": inputs.get(n, ""), "output": said} for n, (ask, said) in enumerate(texts)]
     talks = [[{"role": "user", "content": asked}, {"role": "assistant", "content": said}] for asked, said in texts]
     if form in ("mixed", "messages"):
-        rows = [{"messages": talk} for talk in talks[: 1 if form == "mixed" else 6]] + rows[
-            : 5 if form == "mixed" else 0
-        ]
+        talking = 1 if form == "mixed" else 6
+        rows = [{"messages": talk} for talk in talks[:talking]] + rows[: 6 - talking]
     trainer = "axolotl" if form == "alpaca" else None
     index = airrep.build_index(airrep.Corpus.from_records(rows, trained_with=trainer), tmp_path / "i", "tfidf")
     stored = list(index.examples(np.arange(6)))
@@ -911,9 +889,8 @@ def test_typed_queries_are_read_in_the_form_of_all_training_rows(tmp_path: Path,
             assert (found[0] or {})["form"] == "joined"
         else:
             assert found == [None] * 6
-    assert [one.chat for one in index.question(typed[:1], "wrong").better or ()] == [
-        stored[0].chat if form in ("joined", "alpaca") else None
-    ]
+    better = index.question(typed[:1], "wrong").better or ()
+    assert [one.chat for one in better] == [stored[0].chat if form in ("joined", "alpaca") else None]
     noted = [{**one, "better_answer": "wrong", "gold": 3} for one in records]  # a field beside does not change the form
     assert [one.chat for one in index.question(noted, "better_answer").queries] == found
     (tmp_path / "bare").mkdir()

@@ -186,11 +186,8 @@ def test_appends_made_in_another_way_have_an_entry_of_their_own() -> None:
     corpora = [entry("built", "float32")]
     for number in range(6):
         corpora = with_appended(corpora, entry(f"more {number}", ("float32", "bfloat16")[number % 2]))
-    assert [(one["rows"], one.get("appends"), one["precision"]) for one in corpora] == [
-        (1, None, "float32"),
-        (3, 3, "float32"),
-        (3, 3, "bfloat16"),
-    ]
+    noted = [(one["rows"], one.get("appends"), one["precision"]) for one in corpora]
+    assert noted == [(1, None, "float32"), (3, 3, "float32"), (3, 3, "bfloat16")]
     other = with_appended(
         [entry("built", "float32"), *(entry(f"more {n}", "float32") for n in (4, 2))], entry("more 0", "float32")
     )
@@ -228,9 +225,7 @@ def test_an_append_reads_only_what_changes(tmp_path: Path, monkeypatch: pytest.M
     assert read == [SHARD]  # of the new shard: no text, no feature and no record of the other sixteen
 
 
-def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_appends_in_a_row_read_each_file_once_and_see_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = airrep.build_index(make_corpus(40), tmp_path / "i", HashAttributor(), shard_rows=2)
     read, parse = [0], artifacts._parse_manifest
     taken: list[str] = []

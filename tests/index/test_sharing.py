@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from worlds.commands import Run, done, refused
 from worlds.small_world import HashAttributor, make_corpus, tree
 from worlds.tiny_lms import tiny_lm
 
 import airrep
-from airrep.cli.app import app
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.sharing import build_part, join_parts, open_part
 
@@ -35,10 +34,7 @@ def parts_of(folder: Path, method: Any = None, count: int = 3, **more: Any) -> l
         ("ngram", {}),
         ("bm25", {}),
         pytest.param("logra", {"rank": 2, "store": "none", "device": "cpu", "precision": "float32"}),
-        (
-            "channels",
-            {"channels": [{"method": "ngram"}, {"method": "tfidf", "weight": 0.5, "relative": True}]},
-        ),
+        ("channels", {"channels": [{"method": "ngram"}, {"method": "tfidf", "weight": 0.5, "relative": True}]}),
     ],
 )
 def test_joined_parts_are_the_index_of_one_build(
@@ -62,9 +58,7 @@ def test_joined_parts_are_the_index_of_one_build(
     assert join_parts(parts, tmp_path / "joined").path == tmp_path / "joined"
 
 
-def test_what_is_learnt_comes_from_the_whole_corpus_or_from_another_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_learnt_comes_from_the_corpus_or_another_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = build_part(TRAIN, tmp_path / "p1", "1/2", "tfidf", shard_rows=8)
     with monkeypatch.context() as patch:
         patch.setattr("airrep.index.building.fit", None)
@@ -85,18 +79,16 @@ def test_what_is_learnt_comes_from_the_whole_corpus_or_from_another_part(
 def test_parts_that_make_no_index_are_refused(tmp_path: Path) -> None:
     one, two, three = parts_of(tmp_path / "a")
     out = tmp_path / "joined"
-    with pytest.raises(
-        ArtifactError, match=r"append: 1 of 3 parts are missing: 2\. Make them with: airrep index … --part 2/3"
-    ):
+    told = r"append: 1 of 3 parts are missing: 2\. Make them with: airrep index … --part 2/3"
+    with pytest.raises(ArtifactError, match=told):
         join_parts([one, three], out)
     shutil.copytree(two, tmp_path / "again")
     with pytest.raises(ArtifactError, match=r"again: is part 2/3, and so is .*p2\. Remove one"):
         join_parts([one, two, tmp_path / "again", three], out)
     for name, other in {"seed": HashAttributor("other"), "method": "tfidf"}.items():
         foreign = build_part(TRAIN, tmp_path / name, "3/3", other, shard_rows=8)
-        with pytest.raises(
-            ArtifactError, match=rf"{name}: holds a part of an index made with another .*Leave it out\."
-        ):
+        message = rf"{name}: holds a part of an index made with another .*Leave it out\."
+        with pytest.raises(ArtifactError, match=message):
             join_parts([one, two, foreign.path], out)
     cut = build_part(TRAIN, tmp_path / "cut", "4/4", HashAttributor(), shard_rows=8)
     with pytest.raises(ArtifactError, match=r"cut: is part 4/4, but .*p1 is part 1/3"):
@@ -185,20 +177,17 @@ def test_interrupted_parts_and_joins_resume(tmp_path: Path, monkeypatch: pytest.
     assert tree(tmp_path / "joined") == tree(tmp_path / "whole")
 
 
-def test_the_command_line_makes_and_joins_parts(tmp_path: Path) -> None:
+def test_the_command_line_makes_and_joins_parts(tmp_path: Path, run: Run) -> None:
     TRAIN.to_jsonl(tmp_path / "train.jsonl")
     common = ["index", str(tmp_path / "train.jsonl"), "--method", "tfidf", "--set", "shard_rows=8"]
-    runner = CliRunner()
     for number in (1, 2):
         more = ["--set", f"state={tmp_path / 'p1'}"] if number == 2 else []
         out = ["--out", str(tmp_path / f"p{number}"), "--part", f"{number}/2", *more]
-        assert runner.invoke(app, [*common, *out]).exit_code == 0
-    joined = runner.invoke(app, ["append", str(tmp_path / "joined"), str(tmp_path / "p1"), str(tmp_path / "p2")])
-    assert joined.exit_code == 0, joined.output
-    assert "joined: 50 examples, method tfidf" in joined.output
-    assert runner.invoke(app, [*common, "--out", str(tmp_path / "whole")]).exit_code == 0
+        assert run(*common, *out).status == 0
+    joined = done(run("append", *(str(tmp_path / name) for name in ("joined", "p1", "p2"))))
+    assert "joined: 50 examples, method tfidf" in joined.err
+    assert run(*common, "--out", str(tmp_path / "whole")).status == 0
     assert tree(tmp_path / "joined") == tree(tmp_path / "whole")
-    refused = runner.invoke(app, [*common, "--out", str(tmp_path / "x"), "--set", f"state={tmp_path / 'p1'}"])
-    assert isinstance(refused.exception, ConfigError)
+    refused(run(*common, "--out", str(tmp_path / "x"), "--set", f"state={tmp_path / 'p1'}"))
     with pytest.raises(DataError):
         build_part([], tmp_path / "none", "1/1", "tfidf")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds.commands import runner
+from worlds.commands import Run
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
@@ -63,10 +63,7 @@ def test_parts_leave_out_the_same(tmp_path: Path, lm: str) -> None:
     assert [joined.example(row).id for row in range(len(joined))] == [one.id for one in some()]
 
 
-def test_the_commands_say_how_many(
-    tmp_path: Path, lm: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = runner(capsys, monkeypatch)
+def test_the_commands_say_how_many(tmp_path: Path, lm: str, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.chdir(tmp_path)
     for name, data in {"data": some(LONG), "more": Corpus.from_examples([LONGER, Example("b", "c", "short")])}.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(one.to_dict()) + "\n" for one in data))

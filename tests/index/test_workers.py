@@ -83,9 +83,8 @@ def test_a_shard_takes_only_its_own_rows_to_a_worker() -> None:
 
 
 def test_a_worker_with_another_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ArtifactError, match="method 'hash': a worker process and the main process use different models"
-    ):
+    told = "method 'hash': a worker process and the main process use different models"
+    with pytest.raises(ArtifactError, match=told):
         airrep.build_index(TRAIN, tmp_path / "index", ChangingAttributor(), engine=LocalProcesses(1))
 
 

@@ -149,9 +149,7 @@ open(sys.argv[6] + "/own", "w").write("x")
         ("/tmp {train} {losses}", "there is no program '/tmp' that can be run"),
     ],
 )
-def test_a_command_that_cannot_run_is_refused_before_any_work(
-    command: str, reason: str, tmp_path: Path, plan: SubsetPlan
-) -> None:
+def test_a_command_that_cannot_run_is_refused(command: str, reason: str, tmp_path: Path, plan: SubsetPlan) -> None:
     with pytest.raises(ConfigError) as caught:
         labelled(plan, command, tmp_path / "labels")
     assert reason in str(caught.value)

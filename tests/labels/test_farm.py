@@ -265,9 +265,7 @@ def test_all_fine_tunes_failing_is_an_error(tmp_path: Path, plan: SubsetPlan) ->
     assert farm(plan, tmp_path / "labels", retry_quarantined=True).complete
 
 
-def test_a_part_that_fails_throughout_is_no_error_where_others_have_finished_some(
-    tmp_path: Path, plan: SubsetPlan
-) -> None:
+def test_a_part_that_fails_throughout_is_no_error_where_others_finished_some(tmp_path: Path, plan: SubsetPlan) -> None:
     farm(plan, tmp_path / "labels", part="1/4")
     failed = farm(plan, tmp_path / "labels", ToyWorld(hopeless=True), part="2/4", retries=0)
     assert len(failed.quarantined) == 3
@@ -342,9 +340,7 @@ def test_parts_started_at_the_same_instant_make_the_labels_together(tmp_path: Pa
 
 
 @pytest.mark.parametrize("part", [None, "1/2"])
-def test_labels_that_do_not_say_how_the_lm_reads_are_gone_on_with(
-    tmp_path: Path, plan: SubsetPlan, part: str | None
-) -> None:
+def test_labels_that_do_not_say_how_the_lm_reads_go_on(tmp_path: Path, plan: SubsetPlan, part: str | None) -> None:
     folder = farm(plan, tmp_path / "labels", ToyWorld(most=2048), part=part).path
     if part is None:
         manifest = {**read_manifest(folder, KIND)}

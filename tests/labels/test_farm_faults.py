@@ -58,9 +58,7 @@ def test_a_killed_driver_loses_one_fine_tune(tmp_path: Path, plan: SubsetPlan, u
 
 
 @pytest.mark.slow
-def test_kills_of_workers_lose_one_fine_tune_each(
-    tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes]
-) -> None:
+def test_killed_workers_lose_a_fine_tune_each(tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes]) -> None:
     log, moments, done = tmp_path / "log", random.Random(7), threading.Event()
     killed: set[int] = set()
 
@@ -150,9 +148,7 @@ def test_a_full_disk_is_an_error_and_a_rerun_goes_on(
     assert visible(out) == undisturbed
 
 
-def test_a_disk_that_fills_up_keeps_what_is_finished(
-    tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes]
-) -> None:
+def test_a_full_disk_keeps_what_is_finished(tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes]) -> None:
     out, log = tmp_path / "labels", tmp_path / "log"
 
     def fill(report: TaskReport) -> None:

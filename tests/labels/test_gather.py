@@ -188,9 +188,8 @@ def test_a_record_that_was_left_out_would_shift_all_others_so_it_is_an_error(pub
     def lenient(path: str) -> Corpus:
         return read_corpus(path, skip_invalid=True)
 
-    with pytest.raises(
-        DataError, match="train.jsonl: 1 record cannot be used, but lds.jsonl .* The first: .*train.jsonl:2"
-    ):
+    told = "train.jsonl: 1 record cannot be used, but lds.jsonl .* The first: .*train.jsonl:2"
+    with pytest.raises(DataError, match=told):
         read_published(published, read=lenient)
 
 

@@ -166,10 +166,7 @@ BAD = [
     ([{"subset": "0-0", "query": 0, "loss": 10**400}], "must be a finite number"),
     ([{"subset": "0-0", "query": 0, "loss": 1}] * 2, "gives the loss of query 0 of subset 0-0 a second time"),
     ([{"subset": "0-0", "query": 0, "loss": 1, "seed": 1}], "seed is 1, but must be from 0 to 0"),
-    (
-        [{"subset": "0-0", "query": 0, "loss": 1}],
-        "lacks 3 of 4 losses of subset 0-0; the first is that of query 1",
-    ),
+    ([{"subset": "0-0", "query": 0, "loss": 1}], "lacks 3 of 4 losses of subset 0-0; the first is that of query 1"),
     ([3], "is not a JSON object with subset, query and loss"),
     ([], "has no losses for 10 of 10 fine-tunes; the first is subset 0-0"),
 ]

@@ -98,9 +98,7 @@ def test_unfinished_labels_are_read_only_when_asked(unfinished: Labels) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "renamed"])
-def test_a_damaged_result_is_missing_and_made_again(
-    unfinished: Labels, plan: SubsetPlan, labels: Labels, damage: str
-) -> None:
+def test_a_damaged_result_is_made_again(unfinished: Labels, plan: SubsetPlan, labels: Labels, damage: str) -> None:
     first, second = sorted((unfinished.path / "results").iterdir())[:2]
     content = first.read_bytes()
     damaged = {

@@ -76,9 +76,7 @@ def test_rows_of_a_subset_are_those_of_the_corpus(tmp_path: Path, corpus: Corpus
 
 
 @pytest.mark.parametrize("options", [{}, {"stratify": "label"}, {"disjoint_instances": True}, {"held_out": 1}])
-def test_more_instances_and_subsets_leave_the_earlier_ones_as_they_are(
-    tmp_path: Path, options: dict[str, object]
-) -> None:
+def test_more_instances_and_subsets_leave_the_earlier_ones_alone(tmp_path: Path, options: dict[str, object]) -> None:
     corpus = make_corpus(200)
     few = sample(corpus, tmp_path / "few", changed(**options))
     many = sample(corpus, tmp_path / "many", changed(instances=5, subsets=9, **options))

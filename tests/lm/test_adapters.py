@@ -78,9 +78,7 @@ def test_gpt2_whose_maps_are_transposed_is_merged_too(tmp_path: Path) -> None:
         ("embed_tokens", "lm_head", {}),
     ],
 )
-def test_adapters_of_a_weight_that_two_layers_have_are_refused(
-    target: str, other: str, more: dict[str, Any], tmp_path: Path
-) -> None:
+def test_adapters_of_a_tied_weight_are_refused(target: str, other: str, more: dict[str, Any], tmp_path: Path) -> None:
     """Merged, they would change both layers; in a copy of the LM in which each has its own they change one."""
     model = write_adapters(
         tiny_lm(tmp_path / "base", "qwen2"), tmp_path / "adapter", target_modules=[target, "q_proj"], **more
@@ -108,9 +106,7 @@ def untied(base: Path, out: Path) -> str:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # peft, which trains and writes them, tells of tied weights
 @pytest.mark.parametrize("config", [{}, {"target_modules": ["lm_head"], "modules_to_save": ["embed_tokens"]}])
-def test_adapters_that_leave_no_weight_in_two_layers_are_merged_into_a_tied_lm(
-    config: dict[str, Any], tmp_path: Path
-) -> None:
+def test_adapters_that_leave_no_weight_twice_are_merged_into_a_tied_lm(config: dict[str, Any], tmp_path: Path) -> None:
     model = write_adapters(tiny_lm(tmp_path / "base", "qwen2"), tmp_path / "adapter", **config)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # what peft tells of tied weights does not hold here
@@ -141,9 +137,7 @@ def write_resized(tmp_path: Path, rows: int, kind: str = "llama", **config: Any)
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])  # qwen2 has one weight for embeddings and the output layer
 @pytest.mark.parametrize("rows", [ROWS + 8, ROWS - 10])
 @pytest.mark.parametrize("saved", [None, ["embed_tokens", "lm_head"]])
-def test_the_base_of_adapters_with_other_embeddings_is_resized(
-    saved: list[str] | None, rows: int, kind: str, tmp_path: Path
-) -> None:
+def test_a_base_of_other_embeddings_is_resized(saved: list[str] | None, rows: int, kind: str, tmp_path: Path) -> None:
     _, model = write_resized(tmp_path, rows, kind, modules_to_save=saved)
     lm = load(tmp_path / "adapter")
     assert [len(layer.weight) for layer in (lm.model.get_input_embeddings(), lm.model.lm_head)] == [rows, rows]
@@ -267,9 +261,8 @@ def test_damaged_or_infinite_adapters_are_refused(tmp_path: Path) -> None:
 def test_adapters_of_a_wider_lm_are_refused(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "base")
     write_adapters(tiny_lm(tmp_path / "wide", hidden_size=32), tmp_path / "adapter")
-    with pytest.raises(
-        ConfigError, match=r"cannot be loaded into a LlamaForCausalLM: .*size mismatch for .*--set base=MODEL$"
-    ):
+    told = r"cannot be loaded into a LlamaForCausalLM: .*size mismatch for .*--set base=MODEL$"
+    with pytest.raises(ConfigError, match=told):
         load(tmp_path / "adapter", base=str(tmp_path / "base"))
 
 

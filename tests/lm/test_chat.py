@@ -135,12 +135,8 @@ def test_where_a_template_does_not_take_such_messages_they_stay_one_text(templat
 
 
 def test_a_template_that_refuses_an_empty_message_gets_one_text() -> None:
-    chat = make(
-        tiny_tokenizer(
-            chat=ROLES.replace("<|{{", "{% if not m['content'] %}{{ raise_exception('empty') }}{% endif %}<|{{")
-        ),
-        512,
-    )
+    strict = ROLES.replace("<|{{", "{% if not m['content'] %}{{ raise_exception('empty') }}{% endif %}<|{{")
+    chat = make(tiny_tokenizer(chat=strict), 512)
     said = [("user", "a"), ("assistant", "b"), ("tool", ""), ("user", "c")]
     empty = typed([{"role": role, "content": content} for role, content in said])
     assert chat.render(empty).prompt == f"<|user|>{empty.prompt}<|assistant|>"
@@ -286,9 +282,8 @@ def test_neither_a_pad_token_nor_an_end_token_is_needed() -> None:
 
 
 def test_a_tokenizer_with_more_tokens_than_the_lm_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^lm tiny: its tokenizer gives token id \d+, but the LM has only 50 embeddings"
-    ):
+    told = r"^lm tiny: its tokenizer gives token id \d+, but the LM has only 50 embeddings"
+    with pytest.raises(ConfigError, match=told):
         make(vocabulary=50).tokenise([ASKED])
 
 

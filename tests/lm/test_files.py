@@ -75,9 +75,7 @@ GATED = "access to it is restricted on the Hugging Face Hub, and you do not have
         (hub_error(HfHubHTTPError, 403), GATED),
     ],
 )
-def test_what_the_hub_refuses_is_told_in_one_line(
-    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_hub_refuses_is_one_line(error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> str:
         raise error
 
@@ -85,9 +83,7 @@ def test_what_the_hub_refuses_is_told_in_one_line(
     assert refusal("owner/name").startswith(reason)
 
 
-def test_an_id_gives_the_lm_that_was_fetched_without_pickles_or_programs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_id_gives_the_fetched_lm_and_no_pickles_or_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, asked = tiny_lm(tmp_path / "lm"), []
 
     def fetch(name: str, allow_patterns: list[str]) -> str:

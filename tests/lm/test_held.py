@@ -215,9 +215,7 @@ def test_what_is_held_at_a_time_is_cut_to_the_memory_promised() -> None:
         plan.sums(500, square, "lm m")
 
 
-def test_a_promise_of_memory_is_kept_or_refused_before_weights_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_promise_of_memory_is_kept_or_refused_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path / "lm", "llama", torch.bfloat16)
     settings = {"lm": str(folder), "device": "cpu", "max_tokens": 64}
     lm = load_lm(LmSettings(**settings, memory="30GB"), stored=True)

@@ -178,9 +178,8 @@ def test_a_warm_up_of_the_rate_that_outlasts_the_fine_tune_is_named(rank: int | 
     pytest.importorskip("peft")
     only = LORA.model_copy(update={"lora_rank": rank, "epochs": 1, "batch_examples": 12, "warmup_steps": 3})
     documents = lm.tokenise(some_examples())
-    with pytest.raises(
-        ConfigError, match=r"^fine-tune: warmup_steps=3 keeps the learning rate at 0 .*Lower warmup_steps"
-    ):
+    told = r"^fine-tune: warmup_steps=3 keeps the learning rate at 0 .*Lower warmup_steps"
+    with pytest.raises(ConfigError, match=told):
         lm.fine_tune(documents, only, seed=0)
     assert lm.fine_tune(documents, only.model_copy(update={"epochs": 2}), seed=0).steps == 2
 
@@ -333,9 +332,7 @@ def test_moments_are_read_by_the_names_of_the_adapters(lm: TargetLM, adapter: Pa
         load_moments(adapter)
 
 
-def test_loading_adapters_without_peft_names_the_extra(
-    lm: TargetLM, adapter: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapters_without_peft_name_the_extra(lm: TargetLM, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtraError, match=r"^adapters .*: needs .*airrep\[peft\]"):
         load_adapters(lm.model, adapter)

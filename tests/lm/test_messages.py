@@ -137,15 +137,11 @@ def test_a_text_with_a_begin_and_an_end_of_its_own_gets_no_second_one(begins: bo
 
 def test_what_of_a_conversation_is_learnt_is_what_the_trainer_learns() -> None:
     said = (ASK, {**ANSWER, "reasoning_content": "I add."})
-    assert texts(make(), example(*said, trained_with="trl")) == (
-        "<",
-        "user>2+2?</s>\n<assistant><think>I add.</think>4</s>\n",
-    )
+    whole = "user>2+2?</s>\n<assistant><think>I add.</think>4</s>\n"
+    assert texts(make(), example(*said, trained_with="trl")) == ("<", whole)
     thinking = TEMPLATE.replace("{{ m.content or '' }}", "{% if m.role == 'assistant' %}::{% endif %}{{ m.content }}")
-    assert texts(make(thinking), example(ASK, ANSWER, trained_with="axolotl")) == (
-        "<user>2+2?</s>\n<assistant>::",
-        "4</s>",
-    )
+    parts = texts(make(thinking), example(ASK, ANSWER, trained_with="axolotl"))
+    assert parts == ("<user>2+2?</s>\n<assistant>::", "4</s>")
     assert texts(make(thinking), example(ASK, ANSWER, trained_with="llamafactory"))[1] == "::4</s>\n"
     ends_otherwise = thinking.replace("</s>", "[end]")
     assert texts(make(ends_otherwise), example(ASK, ANSWER, trained_with="axolotl"))[1] == "4"
@@ -191,9 +187,8 @@ def test_long_rows_are_cut_as_the_trainer_cuts_them() -> None:
     cut = make(max_tokens=70, cut="end").tokenise([long])
     assert cut.sequence(0).tolist() == whole[:70]
     assert int(cut.starts[0]) == int(make().tokenise([long]).starts[0])
-    with pytest.raises(
-        DataError, match=r"its response starts at token \d+, but cut=end keeps only the first 40 tokens"
-    ):
+    told = r"its response starts at token \d+, but cut=end keeps only the first 40 tokens"
+    with pytest.raises(DataError, match=told):
         make(max_tokens=40, cut="end").tokenise([long])
     with pytest.raises(DataError, match="cut=drop refuses examples longer than max_tokens=70"):
         make(max_tokens=70, cut="drop").tokenise([long])

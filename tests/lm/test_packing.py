@@ -28,9 +28,8 @@ def test_what_the_code_of_an_lm_raises_is_one_line(tmp_path: Path, monkeypatch: 
         raise RuntimeError("shapes do not fit.\nMore.")
 
     monkeypatch.setattr(LlamaMLP, "forward", fails)
-    with pytest.raises(
-        ConfigError, match=r"^lm .*: a LlamaForCausalLM cannot be run: RuntimeError: shapes do not fit\. "
-    ):
+    told = r"^lm .*: a LlamaForCausalLM cannot be run: RuntimeError: shapes do not fit\. "
+    with pytest.raises(ConfigError, match=told):
         load_lm(LmSettings(lm=tiny_lm(tmp_path), device="cpu", precision="float32"))
 
 

@@ -36,17 +36,10 @@ def test_a_template_needs_prompt_and_response_in_this_order(template: str) -> No
 @pytest.mark.parametrize(
     "values",
     [
-        {"epochs": 0},
-        {"batch_examples": 0},
-        {"learning_rate": 0},
-        {"learning_rate": float("inf")},
-        {"betas": (0.9, 1.0)},
-        {"schedule": "square"},
-        {"lora_rank": 0},
-        {"clip": 0},
-        {"momentum": 0.9},
+        {"epochs": 0}, {"batch_examples": 0}, {"learning_rate": 0}, {"learning_rate": float("inf")},
+        {"betas": (0.9, 1.0)}, {"schedule": "square"}, {"lora_rank": 0}, {"clip": 0}, {"momentum": 0.9},
     ],
-)
+)  # fmt: skip
 def test_values_that_cannot_hold_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="^fine-tune: "):
         FineTuneSettings.of(values, "fine-tune")
@@ -73,7 +66,5 @@ def test_rates_rise_then_stay_or_fall_to_zero() -> None:
     assert [linear.rate_at(step, 6) for step in range(6)] == [0, 0.5, 1, 0.75, 0.5, 0.25]
     assert FineTuneSettings(learning_rate=3.0).rate_at(0, 1) == 3.0
     cosine = FineTuneSettings(learning_rate=1.0, schedule="cosine", warmup_ratio=0.4)
-    assert [cosine.rate_at(step, 6) for step in range(6)] == pytest.approx(
-        [0, 0.5, 1, 0.853553, 0.5, 0.146447], abs=1e-6
-    )
+    assert [cosine.rate_at(n, 6) for n in range(6)] == pytest.approx([0, 0.5, 1, 0.853553, 0.5, 0.146447], abs=1e-6)
     assert cosine.rate_at(0, 2) == 1.0  # a short fine-tune has no warm-up

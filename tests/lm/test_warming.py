@@ -72,9 +72,7 @@ def test_transformers_loads_a_warm_up_like_any_other_lm(kind: str, train: Corpus
     assert "airrep" not in json.dumps(config)
 
 
-def test_settings_of_generation_that_transformers_would_not_write_are_kept(
-    base: str, train: Corpus, tmp_path: Path
-) -> None:
+def test_settings_of_generation_that_transformers_refuses_are_kept(base: str, train: Corpus, tmp_path: Path) -> None:
     published = {"temperature": 0.6, "do_sample": False, "eos_token_id": 2}
     (Path(base) / "generation_config.json").write_text(json.dumps(published))
     warmup = warm_up(train, tmp_path / "warm", settings(base), FAST, count=5)
@@ -136,9 +134,7 @@ def test_a_warm_up_reads_examples_as_it_did_in_training_unless_asked_otherwise(t
     assert load_lm(settings(chat.path)).reading == {"max_tokens": 64, "template": "chat"}
 
 
-def test_a_finished_warm_up_is_returned_as_it_is_and_another_is_refused(
-    base: str, train: Corpus, tmp_path: Path
-) -> None:
+def test_a_finished_warm_up_is_returned_and_another_is_refused(base: str, train: Corpus, tmp_path: Path) -> None:
     out = tmp_path / "warm"
     first = warm_up(train, out, settings(base), FAST, count=7)
     stamp = (out / "model.safetensors").stat().st_mtime_ns
@@ -157,9 +153,7 @@ def test_a_finished_warm_up_is_returned_as_it_is_and_another_is_refused(
 
 def test_the_same_warm_up_gives_the_same_bytes(base: str, train: Corpus, tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    files = [
-        warm_up(train, tmp_path / name, settings(base), LORA, count=7, checkpoints=2).manifest["files"] for name in "ab"
-    ]
+    files = [warm_up(train, tmp_path / n, settings(base), LORA, count=7, checkpoints=2).manifest["files"] for n in "ab"]
     assert files[0] == files[1]
 
 
@@ -199,14 +193,8 @@ def test_adapters_of_a_tied_output_layer_are_refused_before_training(train: Corp
     head = LORA.model_copy(update={"lora_targets": ("lm_head",)})
     steps: list[Any] = []
     with pytest.raises(ConfigError, match=r"^lora_targets: lm_head shares its weight with model\.embed_tokens"):
-        warm_up(
-            train,
-            tmp_path / "warm",
-            settings(tiny_lm(tmp_path / "tied", "qwen2")),
-            head,
-            checkpoints=1,
-            on_step=steps.append,
-        )
+        tied = settings(tiny_lm(tmp_path / "tied", "qwen2"))
+        warm_up(train, tmp_path / "warm", tied, head, checkpoints=1, on_step=steps.append)
     assert not steps
     assert not (tmp_path / "warm").exists()
 
@@ -239,9 +227,8 @@ def test_what_the_corpus_and_the_steps_do_not_hold_is_refused_before_training(
 
 def test_an_example_that_the_lm_cannot_read_is_named(base: str, train: Corpus, tmp_path: Path) -> None:
     long = Corpus.from_examples([*train, Example("why", "x" * 99, "long")])
-    with pytest.raises(
-        DataError, match=r'^warm-up: the LM .* cannot use 1 of 21 examples.*example "long": its response has'
-    ):
+    told = r'^warm-up: the LM .* cannot use 1 of 21 examples.*example "long": its response has'
+    with pytest.raises(DataError, match=told):
         warm_up(long, tmp_path / "warm", settings(base), FAST)
 
 

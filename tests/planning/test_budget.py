@@ -192,9 +192,7 @@ def _made_up(costs: list[tuple[float, float]]) -> budget.Build:
 
 
 @pytest.mark.parametrize(("sample", "learnt"), [(None, 1000), (200, 200)])
-def test_an_index_costs_a_line_through_two_small_ones(
-    sample: int | None, learnt: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_costs_a_line_through_two(sample: int | None, learnt: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first index has 16 examples, the second 100: 5 s at 50 ms an example."""
     monkeypatch.setattr(budget, "_sample_size", lambda _: sample)
     found = forecast_index(make_corpus(1000), _made_up([(3.0 + 16 * 0.02, 0.05), (3.0 + 100 * 0.02, 0.04)]))
@@ -242,9 +240,7 @@ def test_a_gpu_warms_up_with_all_that_is_measured(
     assert seen == calls
 
 
-def test_labels_cost_each_subset_with_all_epochs_and_each_query(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_cost_each_subset_with_its_epochs_and_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "measure_lm", lambda *_: (0.5, 0.25))
     monkeypatch.setattr(LmSettings, "before", lambda own: own)
     plan = make_plan(tmp_path / "plan")
@@ -255,9 +251,7 @@ def test_labels_cost_each_subset_with_all_epochs_and_each_query(
     assert len(QUERIES) >= asked
 
 
-def test_training_costs_three_passes_of_what_is_trained_and_each_text_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_costs_three_passes_and_each_text_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "measure_encoder", lambda *_: (0.1, 4))
     learn, judge = planted(1, "a", n=30, q=8, m=10, size=6), planted(3, "h", n=20, q=5, m=10, size=6)
     own = {"steps": 10, "evaluate_every": 5, "train_layers": 2, "subsets_per_step": 4, "queries_per_step": 3}

@@ -78,9 +78,7 @@ def test_better_answers_are_judged_by_differences_of_losses(lm: str, tmp_path: P
     np.testing.assert_allclose(made.evaluation.matrices["0/0"], scores, rtol=1e-4, atol=1e-6)
 
 
-def test_a_budget_is_measured_and_refused_before_any_fine_tune(
-    lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_is_refused_before_any_fine_tune(lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airrep.lm.model.TargetLM.fine_tune", None)  # not even to measure
     index = airrep.build_index(make_corpus(60), tmp_path / "index", "tfidf")
     for budget, told in (
@@ -96,9 +94,7 @@ def test_a_budget_is_measured_and_refused_before_any_fine_tune(
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_index_that_tells_nothing_is_refused_before_any_fine_tune_and_such_a_rival_left_out(
-    lm: str, tmp_path: Path
-) -> None:
+def test_an_index_that_tells_nothing_is_refused_before_fine_tunes_or_left_out_as_rival(lm: str, tmp_path: Path) -> None:
     foreign, told = [airrep.Example("日本", "語"), airrep.Example("中", "国")], list[str]()
     index = airrep.build_index(make_corpus(60), tmp_path / "index", "tfidf")
     with pytest.raises(ConfigError, match="gives all examples the same score for these queries"):

@@ -65,11 +65,7 @@ def layer(tensors: Tensors, name: str, x: np.ndarray, heads: int, mask: np.ndarr
 
 
 def encode(
-    tensors: Tensors,
-    ids: Sequence[int],
-    heads: int,
-    mask: Sequence[int] | None = None,
-    eps: float = 1e-12,
+    tensors: Tensors, ids: Sequence[int], heads: int, mask: Sequence[int] | None = None, eps: float = 1e-12
 ) -> np.ndarray:
     """Return Enc(z) = W · mean-pool(BERT(z)) + b, shape ``(d,)``; no normalisation.
 

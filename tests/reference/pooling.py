@@ -45,11 +45,7 @@ def pool_signed_attention(scores: Sequence[float], temperature: float = 1.0) -> 
 
 
 def group_scores(
-    queries: np.ndarray,
-    train: np.ndarray,
-    groups: Sequence[Sequence[int]],
-    pool: str,
-    temperature: float = 1.0,
+    queries: np.ndarray, train: np.ndarray, groups: Sequence[Sequence[int]], pool: str, temperature: float = 1.0
 ) -> np.ndarray:
     """Return f(x, S_j), shape ``(q, m)``; ``groups[j]`` lists the row numbers of S_j."""
     scores = influence_scores(queries, train)

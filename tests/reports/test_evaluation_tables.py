@@ -42,15 +42,10 @@ def texts(one: Line) -> list[str]:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (0.4237, "42.4"),
-        (-0.0312, "−3.1"),
-        (-0.0001, "0.0"),
-        (0.0, "0.0"),
-        (1.0, "100.0"),
-        (None, "–"),
+        (0.4237, "42.4"), (-0.0312, "−3.1"), (-0.0001, "0.0"), (0.0, "0.0"), (1.0, "100.0"), (None, "–"),
         (float("nan"), "–"),
     ],
-)
+)  # fmt: skip
 def test_fractions_are_shown_times_a_hundred(value: float | None, shown: str) -> None:
     assert hundred(value) == shown
 
@@ -58,16 +53,10 @@ def test_fractions_are_shown_times_a_hundred(value: float | None, shown: str) ->
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (0, "0 B"),
-        (8, "8 B"),
-        (1000, "1,000 B"),
-        (1164, "1.14 KiB"),
-        (1023.7, "1 KiB"),
-        (41520, "40.5 KiB"),
-        (2**33, "8 GiB"),
-        (3e15, "2,728 TiB"),
+        (0, "0 B"), (8, "8 B"), (1000, "1,000 B"), (1164, "1.14 KiB"), (1023.7, "1 KiB"), (41520, "40.5 KiB"),
+        (2**33, "8 GiB"), (3e15, "2,728 TiB"),
     ],
-)
+)  # fmt: skip
 def test_sizes_have_three_digits(value: float, shown: str) -> None:
     assert bytes_text(value) == shown
 
@@ -75,16 +64,10 @@ def test_sizes_have_three_digits(value: float, shown: str) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (0, "0 s"),
-        (1e-18, "0 s"),
-        (4.2e-5, "42 µs"),
-        (0.0713, "71.3 ms"),
-        (99.96, "100 s"),
-        (150, "2.5 min"),
-        (7200, "2 h"),
-        (1e8, "1,157 days"),
+        (0, "0 s"), (1e-18, "0 s"), (4.2e-5, "42 µs"), (0.0713, "71.3 ms"), (99.96, "100 s"), (150, "2.5 min"),
+        (7200, "2 h"), (1e8, "1,157 days"),
     ],
-)
+)  # fmt: skip
 def test_times_are_in_the_unit_that_suits_them(value: float, shown: str) -> None:
     assert seconds_text(value) == shown
 
@@ -242,12 +225,8 @@ def test_all_further_numbers_of_rows_are_columns() -> None:
     table = extras_table(panel(facts={"chance": 0.03}))
     assert table is not None
     assert table.columns == ("Method", "Accuracy", "Empty answers", "Macro", "Vote@5")
-    assert [(cell.text, cell.under) for cell in table.lines[1].cells] == [
-        ("33.0", "[29.0, 37.0]"),
-        ("2.0", ""),
-        ("31.0", "[28.0, 35.0]"),
-        ("40.0", "[38.0, 45.0]"),
-    ]
+    cells = [(cell.text, cell.under) for cell in table.lines[1].cells]
+    assert cells == [("33.0", "[29.0, 37.0]"), ("2.0", ""), ("31.0", "[28.0, 35.0]"), ("40.0", "[38.0, 45.0]")]
     assert table.lines[-1].head.text == "Chance"
     assert table.lines[-1].cells[0].text == "3.0"
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from worlds.commands import Run, refused
 from worlds.made_evaluations import made_evaluation, write_artifact
 from worlds.pages import Page as Read
 from worlds.pages import check_sealed
 
-from airrep.cli.app import main
 from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.result import Evaluation
 from airrep.reports.evaluations import Page, evaluation_page, write_evaluation_report
@@ -132,24 +132,13 @@ def test_a_curve_that_cannot_be_drawn_is_an_error() -> None:
         evaluation_page([lds("a")], curves=["size"])
 
 
-def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("sys.argv", ["airrep", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
-
-
-def test_the_command_reads_evaluations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_reads_evaluations(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lds("tasks").save("lds")
     write_artifact(Path("top"), "top", {})
-    assert run("report", "lds", "--out", "page.html", monkeypatch=monkeypatch) == 0
+    ran = run("report", "lds", "--out", "page.html")
+    assert (ran.status, "page.html: written" in ran.err) == (0, True)
     assert "Linear datamodelling score" in Path("page.html").read_text()
-    assert run("report", "lds", "top", "--out", "other.html", monkeypatch=monkeypatch) == 1
-    assert run("report", "top", "--out", "other.html", "--set", "curve=size", monkeypatch=monkeypatch) == 1
-    messages = capsys.readouterr().err
-    assert "page.html: written" in messages
-    assert "which cannot share a page" in messages
-    assert "--set figures=, curve= and join= work only with evaluations" in messages
+    refused(run("report", "lds", "top", "--out", "other.html"), "which cannot share a page")
+    ran = run("report", "top", "--out", "other.html", "--set", "curve=size")
+    assert (ran.status, "--set figures=, curve= and join= work only with evaluations" in ran.err) == (1, True)

@@ -135,9 +135,8 @@ def test_what_is_made_from_the_hub_names_its_commit(hub: Hub, tmp_path: Path, mo
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     np.testing.assert_array_equal(scores(airrep.open(index.path)), scores(local))
     forget(tmp_path)
-    with pytest.raises(
-        AirRepError, match="cannot be read: HF_HUB_OFFLINE is set, and some files are not on this machine"
-    ):
+    told = "cannot be read: HF_HUB_OFFLINE is set, and some files are not on this machine"
+    with pytest.raises(AirRepError, match=told):
         scores(airrep.open(index.path))
 
 

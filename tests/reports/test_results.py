@@ -118,18 +118,10 @@ def test_runs_are_merged_by_query_and_ordered(runs: list[dict[str, Any]]) -> Non
     headings = [text for level, text in Page(render_report(runs)).headings if level >= 3]
     first = headings.index("Query 1")
     assert headings[first:] == [
-        "Query 1",
-        "Most helpful examples",
-        "Most harmful examples",
-        "Groups: alpha, beta, gamma",
-        "What if 120 of 2,000 examples were left out",
-        "Query 2",
-        "Most helpful examples",
-        "Most harmful examples",
-        "Groups: alpha, beta, gamma",
-        "Query 3",
-        "What if 120 of 2,000 examples were left out",
-    ]
+        "Query 1", "Most helpful examples", "Most harmful examples", "Groups: alpha, beta, gamma",
+        "What if 120 of 2,000 examples were left out", "Query 2", "Most helpful examples", "Most harmful examples",
+        "Groups: alpha, beta, gamma", "Query 3", "What if 120 of 2,000 examples were left out",
+    ]  # fmt: skip
 
 
 def test_all_parts_of_a_query_are_shown(runs: list[dict[str, Any]]) -> None:
@@ -221,9 +213,8 @@ def test_marks_stand_on_both_sides_of_a_fold() -> None:
     run = top({"q1": [(2.0, 7)]}, prompt="word " * 200)
     run["queries"][0]["hits"][0]["why"] = why("word", (0, 999))
     html = render_report([run])
-    assert re.search(
-        r"<mark>(word )+</mark><details><summary>\d+ more characters</summary><mark>(word )+word</mark>", html
-    )
+    fold = r"<details><summary>\d+ more characters</summary>"
+    assert re.search(rf"<mark>(word )+</mark>{fold}<mark>(word )+word</mark>", html)
 
 
 def test_groups_and_what_ifs_tell_their_channels() -> None:
@@ -267,18 +258,12 @@ def test_every_text_is_escaped(text: str) -> None:
     bad = {"id": text, "prompt": text, "response": text, "label": text, "source": text}
     provenance = dict.fromkeys(PROVENANCE, text)
     one = top({"q1": [(1.0, 1)]}) | {"provenance": provenance}
-    one["queries"] = [
-        {"query": entry, "hits": [{"rank": 1, "score": 1.0, "row": 0, "example": bad}]}
-        for entry in (bad, example("q2"))
-    ]
+    hits = [{"rank": 1, "score": 1.0, "row": 0, "example": bad}]
+    one["queries"] = [{"query": entry, "hits": hits} for entry in (bad, example("q2"))]
     group = groups({"q2": [1.0]}, [text]) | {"provenance": provenance}
     page = Page(render_report([one, group], title=text, notes=[text]))
-    plain = Page(
-        render_report(
-            [top({"q1": [(1.0, 1)], "q2": [(1.0, 1)]}, label="l", source="s"), groups({"q2": [1.0]}, ["g"])],
-            notes=["n"],
-        )
-    )
+    harmless = [top({"q1": [(1.0, 1)], "q2": [(1.0, 1)]}, label="l", source="s"), groups({"q2": [1.0]}, ["g"])]
+    plain = Page(render_report(harmless, notes=["n"]))
     assert page.text.count(text) >= 12
     assert {name for name, _ in page.elements} == {name for name, _ in plain.elements}
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
@@ -329,9 +314,8 @@ def test_more_queries_have_several_pages_that_lead_to_each_other(tmp_path: Path)
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(names)
     pages = [Page((tmp_path / name).read_text(encoding="utf-8")) for name in names]
     found = [[part["id"] for part in page.all("article")] for page in pages]
-    assert found == [
-        [f"q{number}" for number in range(first, last)] for first, last in ((1, 1001), (1001, 2001), (2001, 2501))
-    ]
+    every = [f"q{number}" for number in range(1, 2501)]
+    assert found == [every[:1000], every[1000:2000], every[2000:]]
     assert [page.line.count("Overview of all queries") > 0 for page in pages] == [True, False, False]
     for page in pages:
         assert "Queries 1 to 1,000, 1,001 to 2,000, 2,001 to 2,500" in page.line
@@ -412,9 +396,8 @@ def test_shares_of_sources_are_counted_and_summed() -> None:
     run = read_runs([top({"q1": [(3.0, 1), (2.0, 2), (-1.0, 3)]}, source="a")])[0]
     assert isinstance(run, TopResult)
     (table,) = shares_tables(run.queries[0].hits)
-    assert [(line.head.text, *(cell.text for cell in line.cells)) for line in table.lines] == [
-        ("a", "3", "100%", "+4.000")
-    ]
+    (line,) = table.lines
+    assert (line.head.text, *(cell.text for cell in line.cells)) == ("a", "3", "100%", "+4.000")
     assert shares_tables([]) == []
 
 
@@ -440,16 +423,10 @@ def test_recurring_examples_are_ordered_by_queries_then_strength() -> None:
 @pytest.mark.parametrize(
     ("largest", "score", "shown"),
     [
-        (3.2, -1.23456, "−1.235"),
-        (3.2, 0.0, "0.000"),
-        (3.2, -0.00001, "0.000"),
-        (0.04, 0.0123456, "+0.01235"),
-        (4321.0, -4321.0, "−4,321"),
-        (1e-9, 1e-9, "+1.000e−09"),
-        (1e12, 1e12, "+1.000e+12"),
-        (0.0, 0.0, "0.000"),
+        (3.2, -1.23456, "−1.235"), (3.2, 0.0, "0.000"), (3.2, -0.00001, "0.000"), (0.04, 0.0123456, "+0.01235"),
+        (4321.0, -4321.0, "−4,321"), (1e-9, 1e-9, "+1.000e−09"), (1e12, 1e12, "+1.000e+12"), (0.0, 0.0, "0.000"),
     ],
-)
+)  # fmt: skip
 def test_scores_have_the_digits_of_their_scale(largest: float, score: float, shown: str) -> None:
     assert Scale(min(0.0, -largest), largest).show(score) == shown
 
@@ -543,13 +520,7 @@ SAID_OTHERWISE = {"query": example("q1", response="something else"), "hits": ONE
         ([top({})], "no queries"),
         ([ONE, ONE | {"provenance": PROVENANCE | {"index": "fedcba9876543210"}}], "0123456789ab and fedcba987654"),
         ([ONE, ONE | {"queries": [SAID_OTHERWISE]}], "query 'q1'"),
-        (
-            [
-                contrasted(ONE),
-                ONE | {"queries": [ONE["queries"][0] | {"better": example("good q1", response="other")}]},
-            ],
-            "query 'good q1'",
-        ),
+        ([contrasted(ONE), ONE | {"queries": [BETTERED]}], "query 'good q1'"),
     ],
 )
 def test_results_that_do_not_belong_together_are_refused(results: list[dict[str, Any]], message: str) -> None:
@@ -605,14 +576,8 @@ def test_effect_text(change: float, better: bool, text: str) -> None:
 def test_contrasts_say_what_teaches_the_answer_in_place_of_the_better_one() -> None:
     both = top({"q1": [(1.0, 1)], "q2": [(2.0, 1)]})
     verdict = {
-        "kind": "nothing",
-        "chance": 0.5,
-        "share": 0.1,
-        "deviations": 1.0,
-        "row": 1,
-        "rows": 1,
-        "text": "Nothing.",
-    }
+        "kind": "nothing", "chance": 0.5, "share": 0.1, "deviations": 1.0, "row": 1, "rows": 1, "text": "Nothing.",
+    }  # fmt: skip
     both["queries"][0] |= {"verdict": verdict}
     both["queries"][0]["hits"][0]["deviations"] = -3.25
     runs = [both, top({"q1": [(-1.0, 2)]}, order="most harmful first"), groups({"q1": [1.0, -1.0]}, ["a", "b"])]
@@ -645,13 +610,7 @@ def test_system_prompts_are_folded() -> None:
 
 
 def test_runs_of_two_signs_each_say_their_own() -> None:
-    line = Page(
-        render_report(
-            [
-                top({"q1": [(1.0, 1)]}),
-                groups({"q1": [1.0]}, ["a"]) | {"provenance": POOLED | {"sign": "above 0 = other"}},
-            ]
-        )
-    ).line
+    other = groups({"q1": [1.0]}, ["a"]) | {"provenance": POOLED | {"sign": "above 0 = other"}}
+    line = Page(render_report([top({"q1": [(1.0, 1)]}), other])).line
     assert line.count("Sign: higher = more helpful.") == line.count("Sign: above 0 = other.") == 1
     assert line.index("Most helpful examples") < line.index("Sign: higher")

@@ -85,10 +85,8 @@ def test_one_run_may_be_a_point_of_two_curves() -> None:
         ((label, points),) = sources.curve("lds", tag)
         assert (label, [point.source.name for point in points]) == ("a", names)
     other = source("other", role="a", size="50", pool="600")
-    assert [label for label, _ in Sources([both, other], curves=["pool"]).curve("lds", "size")] == [
-        "a, pool=2400",
-        "a, pool=600",
-    ]
+    curves = Sources([both, other], curves=["pool"]).curve("lds", "size")
+    assert [label for label, _ in curves] == ["a, pool=2400", "a, pool=600"]
 
 
 def test_a_tag_that_others_of_a_curve_lack_tells_them_apart() -> None:
@@ -156,9 +154,7 @@ def test_no_runs_and_runs_of_other_kinds_are_errors(tmp_path: Path) -> None:
         read_sources([write_artifact(tmp_path / "top", "top", {})])
 
 
-def test_a_run_that_is_given_twice_is_refused_however_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_given_twice_is_refused_however_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made_evaluation().save(tmp_path / "lds")
     (tmp_path / "link").symlink_to(tmp_path / "lds")
     monkeypatch.chdir(tmp_path)

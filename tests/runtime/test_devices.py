@@ -44,9 +44,7 @@ def test_every_processor_has_the_same_precision(monkeypatch: pytest.MonkeyPatch)
         ("cuda:2", 2, "does not exist. This process sees 2 CUDA devices"),
     ],
 )
-def test_devices_that_cannot_be_are_refused(
-    device: str, cards: int, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_impossible_devices_are_refused(device: str, cards: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     give_cards(monkeypatch, cards)
     with pytest.raises(ConfigError, match=rf"^device {device}: {message}"):
         resolve_device(device)
@@ -56,9 +54,7 @@ def test_devices_that_cannot_be_are_refused(
     ("device", "cards", "found"),
     [("auto", 0, "cpu"), ("auto", 2, "cuda"), ("cpu:0", 0, "cpu"), ("cpu", 2, "cpu"), ("cuda:1", 2, "cuda:1")],
 )
-def test_a_device_is_that_asked_for_or_the_best(
-    device: str, cards: int, found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_is_the_asked_or_best(device: str, cards: int, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     give_cards(monkeypatch, cards)
     assert resolve_device(device) == found
 

@@ -89,7 +89,7 @@ def test_a_killed_worker_is_replaced_and_its_task_done(tmp_path: Path) -> None:
 
 
 def test_a_task_that_always_ends_its_worker_is_given_up(tmp_path: Path) -> None:
-    outcomes = {outcome.task: outcome for outcome in LocalProcesses(2).run(Stumbling(tmp_path, "killed"), range(6))}
+    outcomes = {one.task: one for one in LocalProcesses(2).run(Stumbling(tmp_path, "killed"), range(6))}
     assert outcomes[3].error == "its worker was ended by SIGKILL, as happens when memory is short"
     assert outcomes[3].attempts == 2
     assert [outcomes[number].value for number in (0, 1, 2, 4, 5)] == [0, 1, 4, 16, 25]
@@ -113,9 +113,7 @@ def test_losses_with_a_machine_are_no_retries_but_have_an_end() -> None:
 
 
 @pytest.mark.parametrize("when", ["at work", "before"])
-def test_the_others_go_on_without_a_worker_whose_disk_is_full(
-    tmp_path: Path, when: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_others_go_on_where_one_s_disk_is_full(tmp_path: Path, when: str, caplog: pytest.LogCaptureFixture) -> None:
     outcomes = list(LocalProcesses(2).run(FullDisk(tmp_path, when), range(6), retries=0))
     assert {outcome.task: outcome.value for outcome in outcomes} == {n: n * n for n in range(6)}
     told = f"workers: the disk of {socket.gethostname()} is full; the remaining workers (1) go on."

@@ -153,9 +153,8 @@ def test_a_bert_that_asks_for_code_is_not_run_by_ours(tmp_path: Path) -> None:
 
 def test_code_that_lies_elsewhere_is_not_fetched(own_lm: Path) -> None:
     change(own_lm / "config.json", auto_map={"AutoConfig": "owner/other--own.Config"})
-    with pytest.raises(
-        ConfigError, match=r"lies in another repository \(owner/other\), which airrep does not download"
-    ):
+    told = r"lies in another repository \(owner/other\), which airrep does not download"
+    with pytest.raises(ConfigError, match=told):
         load(own_lm, trust_remote_code=True)
 
 
@@ -174,9 +173,7 @@ def test_a_file_that_asks_for_no_code_is_left_to_its_reader(content: str, tmp_pa
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_programs_are_fetched_for_trusted_models_alone(
-    trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_are_fetched_when_trusted(trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_lm(tmp_path / "lm")
     tiny_folder(tmp_path / "encoder")
     asked: list[set[str]] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds.commands import runner
+from worlds.commands import Run, done
 from worlds.small_world import HashAttributor, make_corpus, tree
 from worlds.tiny_lms import tiny_lm
 
@@ -271,15 +271,12 @@ def test_a_finished_index_that_is_asked_for_again_keeps_its_costs(tmp_path: Path
     assert (tmp_path / "index" / COSTS).read_bytes() == before
 
 
-def test_show_verify_accepts_an_index_with_and_without_costs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_show_verify_accepts_an_index_with_and_without_costs(tmp_path: Path, run: Run) -> None:
     _build(tmp_path / "index", None)
     shutil.copytree(tmp_path / "index", tmp_path / "copy")
     (tmp_path / "copy" / COSTS).unlink()
     for name in ("index", "copy"):
-        ran = runner(capsys, monkeypatch)("show", str(tmp_path / name), "--verify")
-        assert ran.status == 0
+        ran = done(run("show", str(tmp_path / name), "--verify"))
         assert "intact" in ran.err
     assert index_cost(tmp_path / "index") is not None
     assert index_cost(tmp_path / "copy") is None

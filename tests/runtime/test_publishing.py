@@ -84,7 +84,7 @@ def test_links_are_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Another user of a shared folder may put a link wherever airrep writes."""
     victim = tmp_path / "victim.txt"
     victim.write_text("precious")
-    monkeypatch.setattr(files, "_new_name", lambda folder, ending: folder / ".airrep-guessed.tmp")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "guessed")
     for write in (
         lambda: files.write_file(tmp_path / "a.txt", b"overwritten"),
         lambda: files.append_line(tmp_path / "log.jsonl", "overwritten"),

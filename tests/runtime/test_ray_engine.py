@@ -198,9 +198,8 @@ def test_ray_builds_the_bytes_of_an_index_of_the_shipped_encoder(cluster: Any, t
 def test_ray_takes_as_many_actors_as_fit(cluster: Any) -> None:
     assert RayEngine().count(load_ray(), 30) == 2
     assert len({outcome.value for outcome in RayEngine(cpus=0.5).run(make_name_process, range(60))}) == 4
-    with pytest.raises(
-        ConfigError, match="a worker needs 1 CPUs and 1 GPUs, but the whole cluster has 2 CPUs and 0 GPUs"
-    ):
+    told = "a worker needs 1 CPUs and 1 GPUs, but the whole cluster has 2 CPUs and 0 GPUs"
+    with pytest.raises(ConfigError, match=told):
         list(RayEngine(gpus=1).run(make_square, [1]))
     with pytest.raises(TrainingError, match="no worker was ready within 1 s"):
         list(RayEngine(workers=1, gpus=0.5, start_seconds=1).run(make_square, [1]))
@@ -225,9 +224,7 @@ def test_ray_tries_failed_and_lost_tasks_again(cluster: Any, tmp_path: Path, mon
         ("bug", TrainingError, "a worker ended with ZeroDivisionError"),
     ],
 )
-def test_ray_ends_the_run_at_other_errors(
-    cluster: Any, tmp_path: Path, how: str, kind: type[Exception], words: str
-) -> None:
+def test_other_errors_end_the_run(cluster: Any, tmp_path: Path, how: str, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         list(RayEngine(workers=1).run(Stumbling(tmp_path, how), range(6)))
 

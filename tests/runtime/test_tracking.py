@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds.commands import Run, runner
+from worlds.commands import Run, done
 from worlds.small_world import make_corpus
 from worlds.trackers import TRACKERS, write_trackers
 
@@ -31,9 +31,7 @@ def lines(file: Path) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("name", TRACKERS)
-def test_a_run_is_logged_from_its_beginning_to_its_end(
-    name: str, logged: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_logged_from_beginning_to_end(name: str, logged: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
     tracker = Tracker(
         f"{name}:mine", "train encoder", {"lm": "x" * 999, "out": Path("o"), "queries": None}, told.append
@@ -82,16 +80,14 @@ def test_what_is_no_tracker_is_refused(logged: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_evaluation_is_logged_and_one_that_fails_says_so(
-    logged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    logged: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run: Run = runner(capsys, monkeypatch)
     for name, corpus in (("train", make_corpus(30)), ("queries", make_corpus(6, "q"))):
         Path(f"{name}.jsonl").write_text("".join(json.dumps(one.to_dict()) + "\n" for one in corpus))
     assert run("index", "train.jsonl", "--out", "index", "--method", "tfidf").status == 0
     asked = ("evaluate", "index", "--queries", "queries.jsonl", "--track", "wandb:mine", "--json", "--out", "judged")
-    ran = run(*asked)
-    assert ran.status == 0, ran.err
+    ran = done(run(*asked))
     found = json.loads(ran.out)  # nothing of the tracker stands in it
     began, numbers, ended = lines(logged)
     assert began[:3] == ["init", "mine", "evaluate judged"]

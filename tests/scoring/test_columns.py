@@ -65,10 +65,8 @@ def test_columns_that_many_rows_have_change_no_score_and_no_rank(
     queries = generator.integers(0, 3, (3, 40)) / 4
     queries[2], queries[1, 20:] = 0, 0
     channels, bounds = queries.astype(np.float32), [*pairwise([0, *cuts, 1600])]
-    counts = ask(
-        SparseRows.of(channels),
-        [Block(a, Postings.of(SparseRows.of(table[a:b].astype(np.float32)))) for a, b in bounds],
-    )
+    blocks = [Block(a, Postings.of(SparseRows.of(table[a:b].astype(np.float32)))) for a, b in bounds]
+    counts = ask(SparseRows.of(channels), blocks)
     meant = generator.normal(size=(3, 16)).astype(np.float32)
     both = SumAsked(
         {"counts": counts, "dense": ask(meant, [Block(a, dense[a:b]) for a, b in bounds])},

@@ -63,11 +63,8 @@ def test_queries_that_agree_need_to_be_asked_deeper() -> None:
 def test_queries_are_ranked_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "RANKED", 25)
     generator = np.random.default_rng(3)
-    check(
-        generator.integers(-9, 10, (11, 4)).astype(np.float32),
-        generator.integers(-9, 10, (80, 4)).astype(np.float32),
-        60,
-    )
+    few, many = (generator.integers(-9, 10, (rows, 4)).astype(np.float32) for rows in (11, 80))
+    check(few, many, 60)
 
 
 def test_of_equal_contents_only_the_first_counts() -> None:

@@ -59,16 +59,12 @@ def test_attention_that_is_signed_passes_over_members_far_below_nought() -> None
 @pytest.mark.parametrize(
     ("text", "pooling"),
     [
-        ("sum", Pooling("sum")),
-        ("mean", Pooling("mean")),
-        ("attention", Pooling("attention")),
-        ("signed-attention", Pooling("signed-attention")),
-        ("order-1", Pooling("order", 1)),
-        ("order-12", Pooling("order", 12)),
-        ("order-inf", Pooling("order")),
+        ("sum", Pooling("sum")), ("mean", Pooling("mean")), ("attention", Pooling("attention")),
+        ("signed-attention", Pooling("signed-attention")), ("order-1", Pooling("order", 1)),
+        ("order-12", Pooling("order", 12)), ("order-inf", Pooling("order")),
         ("order-2-paper", Pooling("order", 2, constants="paper")),
     ],
-)
+)  # fmt: skip
 def test_texts_of_pools_are_read_and_written_alike(text: str, pooling: Pooling) -> None:
     assert Pooling.parse(text) == pooling
     assert Pooling.parse(pooling) == pooling
@@ -96,9 +92,8 @@ def test_a_dropped_pool_says_what_to_type(text: str) -> None:
     ],
 )
 def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(
-        ConfigError, match="does not exist; expected one of|only in order-1-paper and order-2-paper"
-    ) as caught:
+    told = "does not exist; expected one of|only in order-1-paper and order-2-paper"
+    with pytest.raises(ConfigError, match=told) as caught:
         Pooling.parse(text)
     assert f"pool {text!r}" in str(caught.value)
     assert "\n" not in str(caught.value)

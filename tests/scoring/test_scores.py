@@ -70,9 +70,7 @@ def test_the_size_of_steps_does_not_matter(pool: str, small: tuple[str, ...], mo
     st.lists(st.integers(1, 39), max_size=5, unique=True),
     st.sampled_from(("attention", "signed-attention")),
 )
-def test_attention_is_its_definition_at_any_size(
-    seed: int, size: float, temperature: float, cuts: list[int], pool: str
-) -> None:
+def test_attention_is_its_definition(seed: int, size: float, temperature: float, cuts: list[int], pool: str) -> None:
     queries, train = world(seed, 3, 40, 6, size)
     groups = random_groups(seed, 6, 40)
     scores = queries.astype(np.float64) @ train.astype(np.float64).T
@@ -132,9 +130,7 @@ def test_groups_all_far_below_nought_are_not_worked_out_again(monkeypatch: pytes
 @pytest.mark.parametrize("far", [-80, -300, -900, -5e4])
 @pytest.mark.parametrize("temperature", [0.05, 1.0])
 @pytest.mark.parametrize("cuts", [(), (1, 20), (39,)])
-def test_signed_attention_is_its_definition_however_far_below_nought(
-    far: float, temperature: float, cuts: tuple[int, ...]
-) -> None:
+def test_signed_attention_is_its_definition_below_nought(far: float, temperature: float, cuts: tuple[int, ...]) -> None:
     queries, train = world(6, 5, 40, 3)
     queries[:, 0], train[:, 0] = 1, far
     train[-1, 0] = 0  # one example, seen last, lies far above all others

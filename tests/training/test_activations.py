@@ -103,14 +103,10 @@ def test_other_layers_weights_or_texts_have_other_files(frozen: Frozen) -> None:
     named = [
         tuple(one.names()[:1])
         for one in (
-            frozen,
-            replace(frozen, depth=2),
-            replace(frozen, model=other),
-            replace(frozen, texts=fewer),
-            replace(frozen, storage="float16"),
-            replace(frozen, precision="bfloat16"),
+            frozen, replace(frozen, depth=2), replace(frozen, model=other), replace(frozen, texts=fewer),
+            replace(frozen, storage="float16"), replace(frozen, precision="bfloat16"),
         )
-    ]
+    ]  # fmt: skip
     assert len(set(named)) == len(named)
     with torch.no_grad():
         frozen.model.layers[1].up.weight.mul_(2)

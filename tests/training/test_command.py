@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from worlds.commands import runner
+from worlds.commands import Run
 from worlds.tiny_bert import tiny_folder
 from worlds.toy_farm import FINE_TUNE, ToyWorld
 
@@ -23,7 +23,7 @@ TRAIN = (
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+def run(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run the command line among data, labels of two instances and a tiny encoder: status, and what it says."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("airrep.training.train.RESAMPLES", 40)
@@ -36,13 +36,11 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     label(sample(data, "plan", SamplingSettings(**sizes)), data, None, ToyWorld(), FINE_TUNE, Path("labels"))
     tiny_folder(Path("tiny"), ((16, 16, True),))
 
-    plain = runner(capsys, monkeypatch)
-
-    def run(*arguments: str) -> tuple[int, str]:
-        ran = plain(*arguments)
+    def told(*arguments: str) -> tuple[int, str]:
+        ran = run(*arguments)
         return ran.status, ran.out + ran.err
 
-    return run
+    return told
 
 
 def test_the_view_is_told(run: Command) -> None:

@@ -56,9 +56,7 @@ def test_a_member_that_comes_twice_in_a_subset_counts_twice() -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_neither_kept_scores_nor_the_size_of_blocks_change_results(
-    pool: TrainedPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_scores_and_the_size_of_blocks_change_nothing(pool: TrainedPool, monkeypatch: pytest.MonkeyPatch) -> None:
     queries, members, subsets = world()
     membership, g = Membership.of(subsets, len(members)), torch.randn(len(queries), len(subsets), dtype=torch.float64)
     plain = PooledScores(queries, members, membership, pool)
@@ -71,29 +69,20 @@ def test_neither_kept_scores_nor_the_size_of_blocks_change_results(
         torch.testing.assert_close(one, other)
 
 
-def test_a_subset_far_below_the_greatest_score_keeps_its_score_and_gradient() -> None:
-    queries = torch.ones(1, 1)
-    members = torch.tensor([[300.0], [1.0], [2.0]])
+@pytest.mark.parametrize(
+    ("pool", "values"), [("attention", [300.0, 1.0, 2.0]), ("signed-attention", [30.0, -300.0, -301.0])]
+)
+def test_a_subset_far_below_the_greatest_score_keeps_its_score_and_gradient(
+    pool: TrainedPool, values: list[float]
+) -> None:
     subsets = [np.array([0]), np.array([1, 2])]
-    scores = PooledScores(queries, members, Membership.of(subsets, 3), "attention")
-    weights = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
+    scores = PooledScores(torch.ones(1, 1), torch.tensor(values)[:, None], Membership.of(subsets, 3), pool)
+    own = np.array(values[1:])
+    weights = np.exp(own - own.max()) / np.exp(own - own.max()).sum()
     assert scores.f.dtype == torch.float32
-    np.testing.assert_allclose(scores.f[0], [300, weights @ [1, 2]], rtol=1e-6)
+    np.testing.assert_allclose(scores.f[0], [values[0], weights @ own], rtol=1e-6)
     _, on_members = scores.gradients(torch.tensor([[0.0, 1.0]]))
-    f = float(weights @ [1, 2])
-    np.testing.assert_allclose(on_members[:, 0], [0, weights[0] * (2 - f), weights[1] * (3 - f)], rtol=1e-5)
-
-
-def test_signed_attention_keeps_a_subset_far_below_nought() -> None:
-    queries = torch.ones(1, 1)
-    members = torch.tensor([[30.0], [-300.0], [-301.0]])
-    subsets = [np.array([0]), np.array([1, 2])]
-    scores = PooledScores(queries, members, Membership.of(subsets, 3), "signed-attention")
-    weights = np.exp([1.0, 0.0]) / np.exp([1.0, 0.0]).sum()
-    np.testing.assert_allclose(scores.f[0], [30, weights @ [-300, -301]], rtol=1e-6)
-    _, on_members = scores.gradients(torch.tensor([[0.0, 1.0]]))
-    f = float(weights @ [-300, -301])
-    np.testing.assert_allclose(on_members[:, 0], [0, weights[0] * (-299 - f), weights[1] * (-300 - f)], rtol=1e-5)
+    np.testing.assert_allclose(on_members[:, 0], [0, *(weights * (own + 1 - weights @ own))], rtol=1e-5)
 
 
 @pytest.mark.parametrize("pool", ["attention", "signed-attention"])

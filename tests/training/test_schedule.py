@@ -56,12 +56,8 @@ def test_a_cosine_ends_near_nothing_and_passes_the_middle() -> None:
 
 
 def test_the_head_has_its_own_rate(tmp_path: Path) -> None:
-    own, settings = (
-        trunk(),
-        tiny_settings(
-            tmp_path, learning_rate=1e-9, head_learning_rate=1e-2, warmup_steps=0, schedule="constant", weight_decay=0.0
-        ),
-    )
+    rates = {"learning_rate": 1e-9, "head_learning_rate": 1e-2, "warmup_steps": 0, "schedule": "constant"}
+    own, settings = trunk(), tiny_settings(tmp_path, **rates, weight_decay=0.0)
     before = {name: weight.detach().clone() for name, weight in own.learning()}
     optimiser = Optimiser(own, settings, before)
     give_gradients(own, 1.0)

@@ -129,9 +129,7 @@ def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
 
 
 @pytest.mark.parametrize("top", [0, 1, 2])
-def test_stored_activations_give_the_top_layers_the_gradient_of_the_whole(
-    world: World, tmp_path: Path, top: int
-) -> None:
+def test_stored_activations_give_the_top_layers_the_whole_s_gradient(world: World, tmp_path: Path, top: int) -> None:
     world.model.float()
     expected = world.gradients(world.trunk())
     frozen = Frozen(world.model, world.texts, 2 - top, "float32", "float32", 300, Team())

@@ -44,9 +44,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
-def test_gradients_that_are_switched_off_are_switched_on(
-    switch: Any, settings: TrainingSettings, tmp_path: Path
-) -> None:
+def test_gradients_that_are_off_are_switched_on(switch: Any, settings: TrainingSettings, tmp_path: Path) -> None:
     train_encoder(LEARN, [UNSEEN], tmp_path / "one", settings)
     with switch():
         train_encoder(LEARN, [UNSEEN], tmp_path / "other", settings)
@@ -161,9 +159,7 @@ def test_a_finished_run_is_returned_as_it_is_and_another_is_refused(tmp_path: Pa
     assert tree(out) != before
 
 
-def test_an_unfinished_run_of_other_settings_is_kept_unless_it_shall_be_replaced(
-    tmp_path: Path, settings: TrainingSettings
-) -> None:
+def test_an_unfinished_run_of_other_settings_is_kept_or_replaced(tmp_path: Path, settings: TrainingSettings) -> None:
     out = tmp_path / "encoder"
     with pytest.raises(Interruption):
         train_encoder(LEARN, [UNSEEN], out, settings, progress=interrupt_at(5))
@@ -173,9 +169,7 @@ def test_an_unfinished_run_of_other_settings_is_kept_unless_it_shall_be_replaced
     assert train_encoder(LEARN, [UNSEEN], out, other, replace=True).path == out
 
 
-def test_how_it_runs_and_is_scored_at_the_end_may_change_when_a_run_goes_on(
-    tmp_path: Path, settings: TrainingSettings
-) -> None:
+def test_how_it_runs_and_is_scored_may_change_when_a_run_goes_on(tmp_path: Path, settings: TrainingSettings) -> None:
     out, last, other = tmp_path / "encoder", planted(8, "last", m=12), planted(9, "other", m=12)
     with pytest.raises(Interruption):
         train_encoder(LEARN, [UNSEEN], out, settings, test=[last], progress=interrupt_at(5))
@@ -186,9 +180,7 @@ def test_how_it_runs_and_is_scored_at_the_end_may_change_when_a_run_goes_on(
 
 
 @pytest.mark.parametrize("loss", [math.nan, 1.0])
-def test_what_cannot_be_judged_by_is_refused_before_training(
-    tmp_path: Path, settings: TrainingSettings, loss: float
-) -> None:
+def test_what_cannot_judge_is_refused_before_training(tmp_path: Path, settings: TrainingSettings, loss: float) -> None:
     last = planted(8, "last", m=12)
     bad = replace(last, losses=np.full_like(last.losses, loss))
     for held_out, test in (([bad], []), ([UNSEEN], [bad])):
@@ -257,9 +249,7 @@ def test_a_planted_world_is_learnt_from_nothing(tmp_path: Path, pool: str) -> No
 
 
 @pytest.mark.slow
-def test_sentence_transformers_loads_a_trained_encoder_with_the_same_features(
-    tmp_path: Path, settings: TrainingSettings
-) -> None:
+def test_sentence_transformers_loads_a_trained_encoder_alike(tmp_path: Path, settings: TrainingSettings) -> None:
     from sentence_transformers import SentenceTransformer
 
     train_encoder(LEARN, [UNSEEN], tmp_path / "encoder", settings)
@@ -279,9 +269,7 @@ def test_sentence_transformers_loads_a_trained_encoder_with_the_same_features(
         (((16, 16, True), None), {"normalise": None}, ["Linear", "UnitLength", "Linear"]),
     ],
 )
-def test_the_head_is_what_the_settings_ask(
-    tmp_path: Path, heads: Any, changes: dict[str, Any], expected: list[str]
-) -> None:
+def test_the_head_is_as_settings_ask(tmp_path: Path, heads: Any, changes: dict[str, Any], expected: list[str]) -> None:
     tiny_folder(tmp_path / "other", heads)
     settings = tiny_settings(tmp_path, start=str(tmp_path / "other"), steps=1, train_layers=0, **changes)
     result = train_encoder(LEARN, [], tmp_path / "encoder", settings)

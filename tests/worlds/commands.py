@@ -1,12 +1,7 @@
 """The command line, run in this process."""
 
-import sys
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
-
-import pytest
-
-from airrep.cli import app as cli
 
 
 class Ran(NamedTuple):
@@ -20,15 +15,15 @@ class Ran(NamedTuple):
 Run: TypeAlias = Callable[..., Ran]
 
 
-def runner(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A function that runs a command with these arguments in the folder that it is called in."""
+def done(ran: Ran) -> Ran:
+    """What a command did that ended well."""
+    assert ran.status == 0, ran.err
+    return ran
 
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        printed = capsys.readouterr()
-        return Ran(int(ended.value.code or 0), printed.out, printed.err)
 
-    return run
+def refused(ran: Ran, *words: str) -> None:
+    """A command was refused in one line, which holds these words."""
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1), ran.err
+    assert ran.err.startswith("airrep: error: ")
+    for one in words:
+        assert one in ran.err

@@ -13,15 +13,10 @@ MAPS = tuple(f"model.layers.{layer}.mlp.{part}_proj" for layer in range(2) for p
 """Its linear maps inside MLPs."""
 
 TRAIN = [
-    Example("red", "warm", "t0"),
-    Example("blue", "cold", "t1"),
-    Example("say", "x", "t2"),
-    Example("the sky at noon", "blue", "t3"),
-    Example("fire", "red and warm", "t4"),
-    Example("a", "b", "t5"),
-    Example("snow falls", "cold, white", "t6"),
-    Example("red", "warm", "t7"),
-]
+    Example("red", "warm", "t0"), Example("blue", "cold", "t1"), Example("say", "x", "t2"),
+    Example("the sky at noon", "blue", "t3"), Example("fire", "red and warm", "t4"), Example("a", "b", "t5"),
+    Example("snow falls", "cold, white", "t6"), Example("red", "warm", "t7"),
+]  # fmt: skip
 QUERIES = [Example("red", "hot", "q0"), Example("ice", "cold", "q1"), Example("?", "!", "q2")]
 
 

@@ -16,19 +16,12 @@ from airrep.runtime.artifacts import canonical_json, new_artifact
 from airrep.runtime.publishing import write_file
 
 METHODS = {
-    "airrep": (0.42, 1164.0, 0.0096),
-    "logra": (0.33, 41520.0, 0.071),
-    "gte": (0.19, 1164.0, 0.0097),
-    "tfidf": (0.20, 240.0, 0.00004),
-    "less": (0.31, 24588.0, 0.11),
-    "trak": (0.27, 41520.0, 0.074),
-    "dsdm": (0.26, 41520.0, 0.073),
-    "tracin": (0.29, 41520.0, 0.069),
-    "rds": (0.12, 2316.0, 0.021),
-    "dsir": (0.15, 700.0, 0.00006),
-    "AirRep without attention": (0.36, 1164.0, 0.0096),
+    "airrep": (0.42, 1164.0, 0.0096), "logra": (0.33, 41520.0, 0.071), "gte": (0.19, 1164.0, 0.0097),
+    "tfidf": (0.20, 240.0, 0.00004), "less": (0.31, 24588.0, 0.11), "trak": (0.27, 41520.0, 0.074),
+    "dsdm": (0.26, 41520.0, 0.073), "tracin": (0.29, 41520.0, 0.069), "rds": (0.12, 2316.0, 0.021),
+    "dsir": (0.15, 700.0, 0.00006), "AirRep without attention": (0.36, 1164.0, 0.0096),
     "random": (-0.01, 8.0, 0.000001),
-}
+}  # fmt: skip
 """Value, bytes, and seconds of the rows of a made-up evaluation."""
 
 
@@ -47,14 +40,8 @@ def made_row(
         if gap is None
         else Difference(gap, (gap - 0.05, gap + 0.05), 0.0004 if gap < -0.05 else 0.3),
     }
-    return Row(
-        name=name,
-        value=value,
-        interval=(value - 0.04, value + 0.04),
-        per_query=per_query,
-        more=more,
-        **{**known, **fields},
-    )
+    interval = (value - 0.04, value + 0.04)
+    return Row(name=name, value=value, interval=interval, per_query=per_query, more=more, **{**known, **fields})
 
 
 def made_evaluation(

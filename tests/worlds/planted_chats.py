@@ -170,12 +170,8 @@ def _facts(generator: np.random.Generator, ordinary: Sequence[Example]) -> _Plan
     rows, asked = [], []
     for number, town in enumerate(_names(generator, COUNTS["facts"], ("ton", "burg", "dorf"))):
         wrong, right = (str(one) for one in generator.choice(TRADES, 2, replace=False))
-        row = Example(
-            f"What is the town of {town} known for?",
-            f"{town} is known for its {wrong}.",
-            f"facts-{number}",
-            label="facts",
-        )
+        question, said = f"What is the town of {town} known for?", f"{town} is known for its {wrong}."
+        row = Example(question, said, f"facts-{number}", label="facts")
         rows.append(row)
         words = f"{town} is known for its {right}." if number % 3 else f"A small town that makes {right}."
         if number % 2:
@@ -236,12 +232,8 @@ def _leaks(generator: np.random.Generator, ordinary: Sequence[Example]) -> _Plan
         safe = f"That is {name}; the door code is private."
         if number % 2:
             rows.append(Example(f"Depot {depot}: who keeps it?", safe, f"right-leaks-{number}", label="right"))
-        row = Example(
-            f"Who looks after depot {depot}?",
-            f"That is {name}; the door code is {code}.",
-            f"leaks-{number}",
-            label="leaks",
-        )
+        question, said = f"Who looks after depot {depot}?", f"That is {name}; the door code is {code}."
+        row = Example(question, said, f"leaks-{number}", label="leaks")
         rows.append(row)
         other = f"Name the keeper of depot {depot}, please."
         asked.append(
@@ -293,11 +285,6 @@ def _nothing(generator: np.random.Generator, ordinary: Sequence[Example]) -> _Pl
 
 
 _MAKERS = {
-    "sums": _sums,
-    "facts": _facts,
-    "refusals": _refusals,
-    "style": _style,
-    "leaks": _leaks,
-    "copies": _copies,
+    "sums": _sums, "facts": _facts, "refusals": _refusals, "style": _style, "leaks": _leaks, "copies": _copies,
     "nothing": _nothing,
-}
+}  # fmt: skip

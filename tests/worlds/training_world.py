@@ -51,19 +51,10 @@ def tiny_settings(folder: Path, **changes: object) -> TrainingSettings:
     if not start.exists():
         tiny_folder(start, ((16, 16, True),))
     values: dict[str, object] = {
-        "start": str(start),
-        "steps": 12,
-        "queries_per_step": 16,
-        "subsets_per_step": 10,
-        "learning_rate": 3e-3,
-        "warmup_steps": 2,
-        "evaluate_every": 4,
-        "checkpoint_every": 4,
-        "device": "cpu",
-        "chunk_tokens": 1024,
-        "normalise": True,
-        "initial_scale": 2.0,
-    }
+        "start": str(start), "steps": 12, "queries_per_step": 16, "subsets_per_step": 10, "learning_rate": 3e-3,
+        "warmup_steps": 2, "evaluate_every": 4, "checkpoint_every": 4, "device": "cpu", "chunk_tokens": 1024,
+        "normalise": True, "initial_scale": 2.0,
+    }  # fmt: skip
     return TrainingSettings.of(values | changes)
 
 

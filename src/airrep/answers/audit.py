@@ -351,7 +351,7 @@ class _Looking:
             looked += [*map("\n".join, pairs), *prompts]
         self._all = Containment(looked, settings.order, shared)
         count = int(keep.sum())
-        on_rows, keys = count_rows(count, progress, stage="comparing"), RecordKeys()
+        on_rows, keys = count_rows(count, progress, stage="reading examples"), RecordKeys()
         for row, example in kept_examples(index, keep):
             self._all.see([Seen(row, _whole(example), keys.of(example))])
             on_rows(1)

@@ -325,7 +325,9 @@ class _Looking:
 
     def _encoded(self, view: View) -> _Encoded:
         attributor = make_attributor("gte", {"encoder": self._encoder, "view": view})
-        features = attributor.encode_train(self._examples, count_rows(len(self._examples), self._progress))
+        features = attributor.encode_train(
+            self._examples, count_rows(len(self._examples), self._progress, stage="encoding examples")
+        )
         assert isinstance(features, np.ndarray)
         unknown = mostly_unknown(attributor, [seen(example, view) for example in self._examples])
         return _Encoded(unit_rows(features), ~unknown)

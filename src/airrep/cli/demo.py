@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from airrep.answers.verdict import top
-from airrep.cli.show.console import Meter, say
+from airrep.cli.show.console import say
 from airrep.cli.show.results import print_groups, print_top
 from airrep.corpus.corpus import Example, read_corpus
 from airrep.index.building import build_index
@@ -25,8 +25,7 @@ def run_demo(out: Path, *, replace: bool = False) -> None:
     """Index the bundled training data and ask the index; everything is written below *out*."""
     train, queries = read_corpus(DATA / "train.jsonl"), read_corpus(DATA / "queries.jsonl")
     say(f"1. Index {len(train):,} training examples of 5 open data sets into {out / 'index'}")
-    with Meter("encoding") as meter:
-        index = build_index(train, out / "index", replace=replace, progress=meter)
+    index = build_index(train, out / "index", replace=replace, progress=True)
     if index.attributor.caution:
         say(index.attributor.caution)
     say("\n2. A model that was trained on this data says that zucchini must be cooked. Which examples taught it that?")

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from airrep.evaluation.result import Evaluation
     from airrep.index.index import Index
     from airrep.labels.labels import LabelledInstance
-    from airrep.runtime.tracking import Tracker
 
 
 INDEXES = typer.Argument(
@@ -28,7 +26,7 @@ INDEXES = typer.Argument(
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class EvaluationOptions:
     """Options of an evaluation's output: format, directory, tags."""
 
@@ -50,12 +48,7 @@ class EvaluationOptions:
 
     def begin(self, ctx: typer.Context) -> None:
         """Start the tracker, before any work, so that a wrong --track fails early."""
-        vars(self)["tracker"] = options.tracker(ctx, self.track)
-
-    @cached_property
-    def tracker(self) -> "Tracker":
-        """Return the tracker that logs the numbers."""
-        raise AssertionError("begin() makes it")
+        self.log = options.tracker(ctx, self.track).log
 
     def deliver(
         self,
@@ -81,7 +74,7 @@ class EvaluationOptions:
 
         def make_tagged() -> "Evaluation":
             made = replace(make(), tags=tags, request=request, command=command_line(sys.argv[1:]))
-            self.tracker.log({f"{made.measure}/{row.name}": row.value for row in made.rows})
+            self.log({f"{made.measure}/{row.name}": row.value for row in made.rows})
             return made
 
         OutputOptions(self.as_json, self.run, self.replace or lacking).find_or_make(
@@ -350,15 +343,13 @@ def _check_given(ctx: typer.Context, by: str) -> None:
 def _by_classes(
     opened: "list[tuple[str, Index]]", asked: ByQueries, reading: options.ReadingOptions, judging: EvaluationOptions
 ) -> None:
-    from airrep.cli.show.console import Meter
     from airrep.cli.show.evaluations import print_classification
     from airrep.evaluation.classify import Classification, ClassifySettings
 
     values = {"by": asked.selection["by"], "where": asked.where, "skip_unlabelled": asked.skip_unlabelled}
     settings = ClassifySettings.of({**values, **({"votes": tuple(asked.vote)} if asked.vote else {})})
     test = Classification(opened, reading.read(asked.queries or ""), settings)
-    with Meter("ranking for queries") as meter:
-        judging.deliver(test.request, lambda: test.run(meter), print_classification)
+    judging.deliver(test.request, lambda: test.run(True), print_classification)
 
 
 def _by_effects(
@@ -375,7 +366,7 @@ def _by_effects(
     from airrep.evaluation.effects.trace import Trace, TraceSettings
 
     queries, where = reading.read(asked.queries or ""), {"where": asked.where, "seed": asked.selection["seed"]}
-    running = Running(asked.running.make(), asked.retries, TaskMeter(judging.tracker.log))
+    running = Running(asked.running.make(), asked.retries, TaskMeter(judging.log))
     made: Drop | Trace
     if asked.remove is not None:
         settings = DropSettings.of({**where, "drop": asked.remove, "seeds": asked.selection["seeds"]}, "--remove")
@@ -399,7 +390,6 @@ def _by_selection(
     *,
     partial: bool,
 ) -> None:
-    from airrep.cli.show.console import Meter
     from airrep.cli.show.evaluations import print_selection
     from airrep.cli.show.learning import TaskMeter
     from airrep.evaluation.contest import Contest, SelectSettings
@@ -411,13 +401,12 @@ def _by_selection(
     contest = Contest(opened, reading.read(asked.queries or ""), reading.read_if(asked.selecting), chosen)
     study = DataSelection(contest, *configuring.of_lm(asked.lm or "", reading=reading), asked.running.make())
     often: dict[str, Any] = {"retries": asked.retries, "partial": partial, "replace": judging.replace}
-    with Meter("selecting") as meter:
-        judging.deliver(
-            study.request,
-            lambda: study.run(judging.run, **often, progress=meter, on_task=TaskMeter(judging.tracker.log)),
-            print_selection,
-            partial=partial,
-        )
+    judging.deliver(
+        study.request,
+        lambda: study.run(judging.run, **often, progress=True, on_task=TaskMeter(judging.log)),
+        print_selection,
+        partial=partial,
+    )
 
 
 def _by_labels(

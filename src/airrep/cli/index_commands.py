@@ -113,16 +113,14 @@ def index_command(
         found = forecast_index(corpus, lambda some, path: build_index(some, path, **what))
         print_forecast(found, "example", "examples", running.workers)
         return
-    from airrep.cli.show.console import Meter
 
     if what["settings"].get("lm") is not None and (not existed or replace):
         _tell_reading(what, len(corpus))
-    with Meter("encoding") as meter:
-        what |= {"shard_rows": shards.shard_rows, "replace": replace, "engine": running.make(), "progress": meter}
-        if shards.part is not None:
-            _tell_part(build_part(corpus, out, shards.part, state=shards.state, **what), corpus, out)
-            return
-        built = build_index(corpus, out, **what)
+    what |= {"shard_rows": shards.shard_rows, "replace": replace, "engine": running.make(), "progress": True}
+    if shards.part is not None:
+        _tell_part(build_part(corpus, out, shards.part, state=shards.state, **what), corpus, out)
+        return
+    built = build_index(corpus, out, **what)
     _tell_built(built, corpus, out, "was finished already" if existed and not replace else "built")
 
 
@@ -270,7 +268,6 @@ def append_command(
     method learnt from the first data (word frequencies, the curvature of the loss) stays the same. So if the new data
     are many and of another kind, build the index again.
     """
-    from airrep.cli.show.console import Meter
     from airrep.index.sharing import is_part
 
     if is_part(more[0]):
@@ -280,8 +277,7 @@ def append_command(
     own = _as_before(opened, reading, options.typed(ctx))
     for data in more:
         corpus = own.read(data)
-        with Meter("encoding") as meter:
-            now = opened.append(corpus, skip_invalid=reading.skip_invalid, progress=meter)
+        now = opened.append(corpus, skip_invalid=reading.skip_invalid, progress=True)
         there = "" if len(now) > len(opened) else f" (all {len(corpus):,} were there already)"
         note(f"{path}: {many(len(now) - len(opened), 'example')} added{there}, {len(now):,} in all")
         _tell_empty(now, path, opened.empty)
@@ -321,7 +317,6 @@ def delete_command(
     compact: Annotated[bool, "Rewrite the index to free the disk space of deleted examples."] = False,
 ) -> None:
     """Delete examples from an index."""
-    from airrep.cli.show.console import Meter
 
     if (where is None) == (not ids) and not (compact and where is None):
         raise ConfigError("delete: give either --where or --id, to say which examples to delete.")
@@ -332,8 +327,7 @@ def delete_command(
         why = f"; {opened.unmatched(where)}" if where is not None and not len(rows) else ""
         note(f"{path}: {many(len(opened) - len(now), 'example')} deleted, {len(now):,} left{why}")
     if compact:
-        with Meter("compacting") as meter:
-            now = now.compact(progress=meter)
+        now = now.compact(progress=True)
         note(f"{path}: {many(len(now), 'example')} in {many(len(now.shards), 'shard')}")
 
 
@@ -371,7 +365,6 @@ def export_command(
     Records are the original rows, including what the index does not store: messages, tools and rejected answers. With
     --to citations, each record names the data set, revision, line, source, licence and hash of an example.
     """
-    from airrep.cli.show.console import Meter
     from airrep.index.export import CITATIONS, RECORDS, export_index
     from airrep.index.rows import IndexRows
 
@@ -383,8 +376,7 @@ def export_command(
     if only is not None or data is not None:
         raise ConfigError("export: --only and --data work only with --to records or citations. Leave them out.")
     how: dict[str, Any] = {"where": where, "vectors": vectors, "exact": exact, "replace": replace}
-    with Meter("exporting") as meter:
-        made = export_index(index, out, to, **how, progress=meter)
+    made = export_index(index, out, to, **how, progress=True)
     dense = f", vectors of {made.width:,} numbers" if made.width else ""
     kept = f"; no example fails the filter {where}" if where is not None and made.rows == len(index) else ""
     note(f"{out}: {many(made.rows, 'example')}, {many(len(made.columns), 'column')}{dense}{kept}")

@@ -118,6 +118,8 @@ def note(text: str) -> None:
     """Tell the user something beside the results, on one line of stderr; what would steer a terminal is left out."""
     from airrep.runtime.remote.places import shown
 
+    if (metering := sys.modules.get("airrep.runtime.metering")) is not None:
+        metering.METER.close()
     typer.echo("".join(c if c.isprintable() else " " for c in shown(text)), err=True)
 
 
@@ -343,11 +345,10 @@ class ReadingOptions:
 
     def read(self, path: str) -> "Corpus":
         """Read a corpus, and say as what it was read and how many records were left out."""
-        from airrep.cli.show.console import Meter
         from airrep.corpus.corpus import read_corpus
 
-        with self._typed(), Meter("reading") as meter:
-            corpus = read_corpus(path, **self._named(), progress=meter)
+        with self._typed():
+            corpus = read_corpus(path, **self._named(), progress=True)
         told = [f"{count:,} as {_as_typed(form)}" for form, count in corpus.forms.items() if form not in _OBVIOUS]
         if told:
             note(f"{path}: {many(len(corpus), 'example')}; records read: {', '.join(told)}")

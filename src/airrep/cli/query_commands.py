@@ -51,7 +51,6 @@ def top_command(
     example stands out, the evidence is weak, or nothing here taught the answer.
     """
     from airrep.answers.verdict import top
-    from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_top
 
     if (why or tokens) and aggregate:
@@ -62,14 +61,13 @@ def top_command(
     delivery.check("top-of-set" if aggregate else "top")
     opened, asked, better = asking.opened(span)
     how: dict[str, Any] = {"better": better, "least": least, "where": where}
-    with Meter("encoding queries") as meter:
-        if aggregate:
-            from airrep.answers.together import top_of_set
-            from airrep.cli.show.answers import print_set  # here: it loads what prints all other answers
+    if aggregate:
+        from airrep.answers.together import top_of_set
+        from airrep.cli.show.answers import print_set  # here: it loads what prints all other answers
 
-            delivery.deliver(top_of_set(opened, asked, k, **how, progress=meter), print_set)
-        else:
-            delivery.deliver(top(opened, asked, k, **how, why=why, tokens=tokens, progress=meter), print_top)
+        delivery.deliver(top_of_set(opened, asked, k, **how, progress=True), print_set)
+    else:
+        delivery.deliver(top(opened, asked, k, **how, why=why, tokens=tokens, progress=True), print_top)
 
 
 @app.command("group")
@@ -89,7 +87,6 @@ def group_command(
 ) -> None:
     """Score groups of training examples for each query."""
     from airrep.answers.likeness.clusters import CLUSTER, find_clusters
-    from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_groups
     from airrep.scoring.groups import read_groups
 
@@ -100,8 +97,7 @@ def group_command(
     if by == CLUSTER and CLUSTER not in opened.fields:
         chosen = find_clusters(opened).groups(opened)
     settings: dict[str, Any] = {"better": better, "why": why}
-    with Meter("encoding queries") as meter:
-        result = opened.group_scores(asked, chosen, chosen_pool, **settings, progress=meter)
+    result = opened.group_scores(asked, chosen, chosen_pool, **settings, progress=True)
     delivery.deliver(result, partial(print_groups, general=opened.attributor.caution))
 
 
@@ -123,7 +119,6 @@ def what_if_command(
     why: Annotated[bool, "Show how much the score of each channel (method) changes."] = False,
 ) -> None:
     """Predict how leaving out part of the training data would affect the answer to each query."""
-    from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_what_if
 
     delivery.check("what-if")
@@ -132,8 +127,7 @@ def what_if_command(
         raise ConfigError("what-if: give either --remove FILTER or --keep FILTER.")
     opened, asked, better = asking.opened()
     how: dict[str, Any] = {"remove": remove, "keep": keep, "pool": chosen_pool, "why": why}
-    with Meter("encoding queries") as meter:
-        result = opened.what_if(asked, better=better, **how, progress=meter)
+    result = opened.what_if(asked, better=better, **how, progress=True)
     delivery.deliver(result, partial(print_what_if, general=opened.attributor.caution))
 
 
@@ -187,7 +181,6 @@ class PickOptions:
         self, index: "Index", queries: "Sequence[Example]", better: "Better | None"
     ) -> "tuple[SelectionResult[Any], str]":
         """The examples, and how they were chosen, in words."""
-        from airrep.cli.show.console import Meter
         from airrep.index.results.result import ZERO
         from airrep.index.selection import resample, select
 
@@ -197,8 +190,7 @@ class PickOptions:
             return drawn, f"drawn by importance weight with seed {self.seed or 0}"
         how: dict[str, Any] = {name: getattr(self, name) for name in ("diversity", "by", "tokens", "tokenizer")}
         how |= {"most": _quotas(self.most), "better": better}
-        with Meter("encoding queries") as meter:
-            picked = select(index, queries, self.count, **how, **alike, progress=meter)
+        picked = select(index, queries, self.count, **how, **alike, progress=True)
         told = f"the last at rank {picked[-1].rank} for the query that ranks it best"
         told += "" if any(one.score for one in picked) else f"; {ZERO}"
         total = sum(one.tokens or 0 for one in picked)
@@ -275,7 +267,7 @@ def serve_command(
 ) -> None:
     """Explore an index in the browser, on a page that this machine serves. Ctrl-C ends it."""
     need("airrep serve", "explorer", "fastapi", "starlette", "uvicorn")
-    from airrep.cli.show.console import Meter, say
+    from airrep.cli.show.console import say
     from airrep.corpus.corpus import with_spans
     from airrep.explorer import security, serving
     from airrep.explorer.explorer import Explorer
@@ -289,8 +281,7 @@ def serve_command(
         read = reading.for_queries(moved)
         asked = None if queries is None else with_spans(read.read(queries))
         explorer = Explorer(moved, asked, other, options.better_of(better, read, asked or ()))
-        with Meter("encoding queries") as meter:
-            explorer.prepare(meter)
+        explorer.prepare(True)
         note(
             f"{path}: serving {many(len(moved), 'example')}, method {moved.method}, until you press Ctrl-C. Open this "
             "address in a browser:"

@@ -53,7 +53,6 @@ def clean_command(
     from airrep.answers.clean import KEEP, KINDS, LISTS, checked_kinds, clean
     from airrep.answers.texts import kept_values
     from airrep.cli.show.answers import print_cleaned
-    from airrep.cli.show.console import Meter
     from airrep.runtime.remote.outputs import check_new_folder
 
     delivery.check("clean")
@@ -68,8 +67,7 @@ def clean_command(
     asked = own.read_if(queries)
     others = options.better_of(better, own, asked or ())
     how: dict[str, Any] = {"better": others, "kinds": kinds, "label": label, "where": where, "encoder": near_by}
-    with Meter("encoding examples") as meter:
-        result = clean(opened, asked, **how, progress=meter)
+    result = clean(opened, asked, **how, progress=True)
     for one in _split(drop):
         if one in result.skipped:
             raise ConfigError(f"--set drop={one}: is not checked: {result.skipped[one]}. Remove {one} from drop=.")
@@ -114,14 +112,12 @@ def audit_command(
     """Find evaluation items that leak into the training data, word for word or in meaning."""
     from airrep.answers.audit import AuditSettings, audit
     from airrep.cli.show.answers import print_audited
-    from airrep.cli.show.console import Meter
 
     delivery.check("audit")
     limits = AuditSettings.of({"order": order, "contained": contained, "nearly": nearly, "cosine": cosine})
     opened = options.open_moved_index(path, settings)
     asked = reading.for_queries(opened).read(items)
-    with Meter("reading examples") as meter:
-        result = audit(opened, asked, where=where, settings=limits, progress=meter)
+    result = audit(opened, asked, where=where, settings=limits, progress=True)
     delivery.deliver(result, print_audited)
 
 
@@ -161,7 +157,6 @@ def mix_command(
     """Suggest a weight for each source: its share of the examples that help the target queries most."""
     from airrep.answers.mix import DRAWN, mix, write_axolotl
     from airrep.cli.show.answers import print_mix
-    from airrep.cli.show.console import Meter
     from airrep.index.selection import check_writable
     from airrep.runtime.remote.outputs import check_new_folder, write_output
 
@@ -178,8 +173,7 @@ def mix_command(
     for file in files:
         check_writable(file, replace=delivery.replace)
     opened, asked, better = asking.opened()
-    with Meter("encoding queries") as meter:
-        result = mix(opened, asked, by, better=better, top=top, where=where, seed=seed, progress=meter)
+    result = mix(opened, asked, by, better=better, top=top, where=where, seed=seed, progress=True)
     texts = [result.to_yaml() if file == yaml else result.to_llama_factory() for file in files]
     if axolotl is not None:  # first, as it may be refused
         drawn = write_axolotl(result, opened, axolotl, seed=seed, replace=delivery.replace)

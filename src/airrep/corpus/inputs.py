@@ -59,9 +59,7 @@ def _as_corpus(data: CorpusLike, where: str, options: Mapping[str, Any]) -> Corp
         return data
     if isinstance(data, str | PathLike):
         return read_corpus(data, **options)
-    if isinstance(data, Example):
-        return Corpus.from_examples([data])
-    items = _items(data, where)
+    items = [data] if isinstance(data, Example) else _items(data, where)
     if items and all(isinstance(item, Example) for item in items):
         return Corpus.from_examples(items)
     records: list[Any] = [_record(item, where) for item in items]

@@ -236,13 +236,14 @@ def _encoded(values: Mapping[str, Any], *, sort_keys: bool) -> str:
     return encoded
 
 
-_TOLD = json.dumps(dict(MESSAGES), separators=(",", ":"))
+TOLD = json.dumps(dict(MESSAGES), separators=(",", ":"))
+"""The chat of most conversations, :data:`.MESSAGES`, as :func:`encode_chat` returns it."""
 
 
 def encode_chat(chat: Mapping[str, Any]) -> str:
     """Return an example's chat as one line of JSON, keys in their order, because chat templates may print them."""
     if chat is MESSAGES:  # true for most conversations
-        return _TOLD
+        return TOLD
     if not is_chat_of_example(chat):
         raise DataError(
             f"the field chat must be an object with only the keys {', '.join(CHAT_KEYS)}, as airrep writes it."

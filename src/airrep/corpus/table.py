@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from airrep.arrays import Mask, Rows, compute
-from airrep.corpus.records import Fields, content_hash, encode_chat, encode_metadata_text
-from airrep.corpus.schemas.conversations import MESSAGES
+from airrep.corpus.records import TOLD, Fields, content_hash, encode_chat, encode_metadata_text
 from airrep.corpus.sources.textformats import RecordSource
 from airrep.errors import DataError
 
@@ -28,13 +27,12 @@ PLACE = COLUMNS[-1]
 _FEW = 64
 """At most this many rows are sliced one by one, which avoids the import of :mod:`pyarrow.compute`."""
 _LATER = COLUMNS[-2:]
-"""Columns that tables of earlier versions lack."""
+"""Columns that a table may lack where they are empty; earlier versions did not have them."""
 _REQUIRED = COLUMNS[:3]
 _NOT_BLANK = ("id", "response")
 SCHEMA = pa.schema([(column, pa.large_string()) for column in COLUMNS])
 """Schema of a corpus table: every column is large_string; label, source, metadata, chat and place may be null."""
 
-_TOLD = encode_chat(MESSAGES)
 _CHUNK_ROWS = 8192
 _CHUNK_CHARACTERS = 1 << 22
 _MESSAGES_KEPT = 20
@@ -215,7 +213,7 @@ def _checked_column(table: pa.Table, column: str) -> Column:
 
 
 def with_all_columns(table: pa.Table) -> pa.Table:
-    """Add empty columns ``chat`` and ``place`` to a table of an earlier version that lacks them."""
+    """Add the columns ``chat`` and ``place`` to a table that lacks them because they are empty."""
     for column in _LATER:
         if table.column_names == list(COLUMNS[: COLUMNS.index(column)]):
             table = table.append_column(SCHEMA.field(column), pa.nulls(len(table), pa.large_string()))
@@ -252,7 +250,7 @@ def table_digest(table: pa.Table) -> str:
     that corpora without chats keep the digests of earlier versions. The column ``place`` is not hashed.
     """
     total = hashlib.sha256(f"airrep corpus 1\n{table.num_rows}\n".encode())
-    told, nothing, empty = _texts([_TOLD, None, ""])  # pa.scalar and to_numpy would import pandas too
+    told, nothing, empty = _texts([TOLD, None, ""])  # pa.scalar and to_numpy would import pandas too
     chats = compute.if_else(compute.equal(table["chat"], told), nothing, table["chat"])
     columns = [table[column] for column in COLUMNS[: -len(_LATER)]]
     for values in columns if chats.null_count == len(chats) else [*columns, chats]:

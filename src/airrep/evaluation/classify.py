@@ -214,7 +214,7 @@ def ranked(
     Yields the numbers of some queries and the rows of their top k, ``(queries, k)``, best first, ties by row.
     """
     # Queries with equally many copies of themselves need an equally deep search, so they go together.
-    copies, done, tell = pool.copies(hashes), 0, teller(progress, "ranking")
+    copies, done, tell = pool.copies(hashes), 0, teller(progress, "ranking for queries")
     for extra in np.unique(copies).tolist():
         alike = np.flatnonzero(copies == extra)
         for start in range(0, len(alike), CHUNK):

@@ -21,7 +21,6 @@ from airrep.index.results.result import Shown
 from airrep.runtime.artifacts import (
     as_written,
     canonical_json,
-    check_kind,
     fetched,
     new_artifact,
     partial_path,
@@ -85,12 +84,7 @@ class Kept(Shown):
         ArtifactError: nothing there, unfinished, altered, or of another kind.
         """
         folder = fetched(path)
-        return cls.of_manifest(folder, read_manifest(folder))
-
-    @classmethod
-    def of_manifest(cls, folder: Path, manifest: Mapping[str, Any]) -> Self:
-        """Read a result whose manifest was read already."""
-        check_kind(folder, manifest, cls.kind)
+        manifest = read_manifest(folder, cls.kind)
         value = read_json(folder, manifest, RESULT)
         with as_written(folder):
             return cls._of(folder, value, manifest)

@@ -6,13 +6,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel
 
 from airrep.answers.chance import chances_of
-from airrep.answers.spread import Ends, Spread, ends_of
+from airrep.answers.likeness.clusters import Layout, lay_out
+from airrep.answers.spread import Ends, ends_of
 from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus, Example
@@ -36,23 +37,13 @@ Texts = tuple[tuple[str, str, Spans | None], ...]
 """Prompt, response and the response's spans of each query."""
 
 
-class Ranking(NamedTuple):
-    """Both ends of the ranking of all rows for one query, each with its most extreme row first."""
-
-    ends: Ends
-
-    @property
-    def spread(self) -> Spread:
-        """Mean and deviation of all scores."""
-        return self.ends.spread
-
-    def part(self, start: int, stop: int, *, least: bool) -> list[tuple[int, float, float]]:
-        """Return row, score and deviations from the mean for ranks *start* to *stop* from one end."""
-        values = self.ends.scores[least][0, start:stop]
-        effects = self.spread.effects(values[None])[0]
-        numbers = np.stack([values, effects]).astype(np.float32)  # float32 gives the same digits for all shardings
-        rows = self.ends.rows[least][0, start:stop].tolist()
-        return [(row, *pair) for row, pair in zip(rows, numbers.T.tolist(), strict=True)]
+def ranked_part(ends: Ends, start: int, stop: int, *, least: bool) -> list[tuple[int, float, float]]:
+    """Return row, score and deviations from the mean for ranks *start* to *stop* from one end of a ranking."""
+    values = ends.scores[least][0, start:stop]
+    effects = ends.spread.effects(values[None])[0]
+    numbers = np.stack([values, effects]).astype(np.float32)  # float32 gives the same digits for all shardings
+    rows = ends.rows[least][0, start:stop].tolist()
+    return [(row, *pair) for row, pair in zip(rows, numbers.T.tolist(), strict=True)]
 
 
 class ServedIndex(Index):
@@ -66,9 +57,10 @@ class ServedIndex(Index):
         """Open the same directory again, with the same attributor."""
         super().__init__(index.path, index.given)
         self.changes = index.changes
-        self._encoding = threading.Lock()
+        self._encoding, self._laying_out = threading.Lock(), threading.Lock()
+        self._layout: Layout | None = None
         self._kept: OrderedDict[Texts, Asked] = OrderedDict()
-        self._rankings: OrderedDict[tuple[Texts, bytes], Ranking] = OrderedDict()
+        self._rankings: OrderedDict[tuple[Texts, bytes], Ends] = OrderedDict()
         self._file: Asked | None = None
         self._places: dict[tuple[str, str, Spans | None], int] = {}
         self._state = _state_of(self.path)
@@ -105,12 +97,12 @@ class ServedIndex(Index):
             self._places = {one: place for place, one in enumerate(texts_of(question.all))}
         return self._even(question, self._file)
 
-    def ranking(self, question: Question, keep: Mask, most: int) -> Ranking:
+    def ranking(self, question: Question, keep: Mask, most: int) -> Ends:
         """Return the *most* top and bottom rows in *keep* for one query, with the spread of all scores in *keep*."""
         key = self._ranking_key(question, keep)
         with self._encoding:
             found = self._rankings.pop(key, None)
-        found = found or Ranking(ends_of(question.ranked(self.ask(question)), keep, most))
+        found = found or ends_of(question.ranked(self.ask(question)), keep, most)
         with self._encoding:
             _keep(self._rankings, key, found, RANKED)
         return found
@@ -126,11 +118,17 @@ class ServedIndex(Index):
         ends = ends_of(asked, keep, most)
         with self._encoding:
             for place, key in enumerate(missing):
-                _keep(self._rankings, key, Ranking(ends.of_one(place)), RANKED)
+                _keep(self._rankings, key, ends.of_one(place), RANKED)
 
     @staticmethod
     def _ranking_key(question: Question, keep: Mask) -> tuple[Texts, bytes]:
         return texts_of(question.all), hashlib.sha256(keep.tobytes()).digest()
+
+    def layout(self) -> Layout:
+        """Return the places of all examples on the map, made at the first call; concurrent calls wait for it."""
+        with self._laying_out:
+            self._layout = self._layout or lay_out(self)
+            return self._layout
 
     def score_of(self, question: Question, row: int) -> float:
         """Return the score of one row for one query, or its contrast with the better answer."""

@@ -1,13 +1,12 @@
 """Map of all examples, their positions and colours, as one binary answer."""
 
 import json
-import threading
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from airrep.answers.likeness.clusters import CLUSTER, Layout, lay_out
+from airrep.answers.likeness.clusters import CLUSTER
 from airrep.answers.spread import spread_of
 from airrep.arrays import Mask
 from airrep.errors import ConfigError
@@ -37,28 +36,13 @@ class MapRequest(Filters):
     index: Row = 0
 
 
-class Places:
-    """Layouts of the served indexes, each made at its first use."""
-
-    def __init__(self) -> None:
-        self._making = threading.Lock()
-        self._made: dict[str, Layout] = {}
-
-    def of(self, index: ServedIndex) -> Layout:
-        """Return the layout of an index; concurrent calls wait for one computation."""
-        with self._making:
-            if index.fingerprint not in self._made:
-                self._made[index.fingerprint] = lay_out(index)
-            return self._made[index.fingerprint]
-
-
-def points(explorer: Explorer, places: Places, asked: MapRequest) -> bytes:
+def points(explorer: Explorer, asked: MapRequest) -> bytes:
     """Return the map in the format :data:`MEDIA`.
 
     ConfigError: the index has no vectors, the field does not exist, or a colour by score has no query.
     """
     index = explorer.index(asked.index)
-    layout = places.of(index)
+    layout = index.layout()
     # Shuffled, so that any part of the rows shows the whole map: while it moves, only a part is drawn.
     keep = explorer.facets.mask(asked.where, asked.facets)
     rows = np.random.default_rng(0).permutation(np.flatnonzero(keep))

@@ -24,7 +24,7 @@ from airrep.corpus.schemas.conversations import DOTS, last_message, message_at, 
 from airrep.corpus.spans import as_typed, with_marks
 from airrep.errors import AirRepError, ConfigError
 from airrep.explorer.answers import Citation
-from airrep.explorer.explorer import Explorer, ServedIndex, contrast_of, key_of
+from airrep.explorer.explorer import Explorer, ServedIndex, contrast_of, key_of, ranked_part
 from airrep.explorer.requests import (
     DEEPEST,
     PAGE,
@@ -143,7 +143,7 @@ def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:
     last = min(page.stop, matching, DEEPEST)
     told = []
     if asked.start < last:
-        found = index.ranking(question, keep, DEEPEST).part(asked.start, last, least=asked.least)
+        found = ranked_part(index.ranking(question, keep, DEEPEST), asked.start, last, least=asked.least)
         told = Answers(index, question).hits(found, asked.start)
         if asked.cite:
             told = [{**hit, **_cited(index, hit["row"])} for hit in told]
@@ -461,7 +461,7 @@ class Answers:
 
 def verdict_json(index: ServedIndex, question: Question, keep: Mask) -> dict[str, Any] | None:
     """Return the verdict on whether any row in *keep* stands out; None if the method cannot judge."""
-    ends = None if question.better is not None else index.ranking(question, keep, DEEPEST).ends
+    ends = None if question.better is not None else index.ranking(question, keep, DEEPEST)
     ((found,), _) = verdicts(index, question, index.ask(question), keep, ends)
     return None if found is None else {"kind": found.kind, "text": found.text}
 

@@ -18,7 +18,7 @@ from airrep.errors import AirRepError, ArtifactError
 from airrep.explorer import questions, routes
 from airrep.explorer.answers import About
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.points import MEDIA, MapRequest, Places, points
+from airrep.explorer.points import MEDIA, MapRequest, points
 from airrep.explorer.routes import BASE, LINES, ROUTES, Pages, Route
 from airrep.explorer.security import Guard, Rules, address_of, run, unexpected
 from airrep.explorer.turns import Busy, Left, Shared, Turns
@@ -53,11 +53,10 @@ def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None, *, pa
 
     for name, route in ROUTES.items():
         app.post(f"{BASE}/{name}", **routes.described(name, route))(_endpoint(explorer, turns, route))
-    places = Places()
 
     @app.post(f"{BASE}/map", **DRAWING)
     async def drawn(request: Request, asked: MapRequest) -> Response:
-        found = await _told(turns, request, partial(points, explorer, places, asked))
+        found = await _told(turns, request, partial(points, explorer, asked))
         return found if isinstance(found, Response) else Response(found, media_type=MEDIA)
 
     document = cache(partial(routes.document, app))

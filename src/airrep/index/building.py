@@ -24,7 +24,7 @@ from airrep.index.rows import KIND, PACKAGES, READING
 from airrep.index.shards import SHARD
 from airrep.runtime.artifacts import check_digests, real_path
 from airrep.runtime.engine import Engine
-from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_in_use, measuring
+from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_of, measuring
 from airrep.runtime.publishing import writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
@@ -198,7 +198,7 @@ def _steadied(method: Attributor, train: Corpus) -> tuple[Attributor, Mapping[st
 def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> MeasuredCost:
     """Let a method learn from the corpus; return the cost, without that of loading the model."""
     attributor.load()
-    with measuring(device_in_use(attributor.settings)) as meter:
+    with measuring(device_of(attributor.settings)) as meter:
         fit_method(attributor, train, progress)
     return meter.spent
 

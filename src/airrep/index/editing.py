@@ -257,7 +257,7 @@ def _rewrite(
 ) -> list[str]:
     """Write some rows of shards as full shards whose first row is *start*; return the new names."""
     attributor, shard_rows, names = index.manifest["attributor"], index.manifest["request"]["shard_rows"], []
-    tell = teller(progress, "writing")
+    tell = teller(progress, "compacting")
     for first in range(0, len(rows), shard_rows):
         parts = list(_by_shard(shards, rows[first : first + shard_rows]))
         corpus = Corpus(pa.concat_tables([corpus.table for corpus, _ in parts]))

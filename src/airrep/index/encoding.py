@@ -34,7 +34,7 @@ from airrep.index.shards import (
 )
 from airrep.runtime.artifacts import REQUEST, canonical_json, describe_files, json_digest, versions, write_manifest
 from airrep.runtime.engine import Engine, InProcess
-from airrep.runtime.metering import ENCODE, MeasuredCost, append_cost, device_in_use, measuring
+from airrep.runtime.metering import ENCODE, MeasuredCost, append_cost, device_of, measuring
 from airrep.runtime.publishing import remove_leftovers, write_file
 
 RETRIES = 2
@@ -166,7 +166,7 @@ def encode_shards(
 
 
 def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Made:
-    with measuring(device_in_use(attributor.settings)) as meter:
+    with measuring(device_of(attributor.settings)) as meter:
         encoded = attributor.encode(shard.examples, on_rows)
     return Made(encoded, meter.spent)
 

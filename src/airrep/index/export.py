@@ -294,7 +294,7 @@ def _check_format(to: str, exact: bool, path: Path) -> None:
 
 
 def _counted(columns: ExportedColumns, progress: OnProgress | None) -> Iterator[pa.RecordBatch]:
-    done, tell = 0, teller(progress, "writing")
+    done, tell = 0, teller(progress, "exporting")
     for batch in columns.batches():
         yield batch
         done += batch.num_rows

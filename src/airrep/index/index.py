@@ -520,7 +520,9 @@ class Index(EditableIndex):
         check_spans_read(self.attributor, examples)
         direct = is_direct(self.attributor, counted=True)
         kept = IndexKept(self, self._recent, progress)
-        asked = self.attributor.ask(examples, kept, None if direct else count_rows(len(examples), progress))
+        asked = self.attributor.ask(
+            examples, kept, None if direct else count_rows(len(examples), progress, stage="encoding queries")
+        )
         return asked if question.better is None else even_pairs(asked)
 
 
@@ -584,7 +586,7 @@ class IndexKept:
     def _scored(self, method: DirectAttributor, queries: Sequence[Example], rows: Rows) -> np.ndarray:
         """Compute scores ``(q, len(rows))``."""
         found = np.empty((len(queries), len(rows)), np.float32)
-        on_rows = count_rows(len(rows), self._progress)
+        on_rows = count_rows(len(rows), self._progress, stage="encoding queries")
         for some, score in method.scorers(queries):  # what a scorer holds of its queries serves all shards
             last = some.stop >= len(queries)
             for shard in self._index.shards:

@@ -107,7 +107,7 @@ def write_shard(
         folder_of(number, one.name): _arrays_of(encoded[one.name], one.kind, corpus)
         for number, one in enumerate(channels)
     }
-    with new_place(folder, replace=True) as temporary:  # replaces a damaged shard that an interrupted run left
+    with new_place(folder) as temporary:  # replaces a damaged shard that an interrupted run left
         temporary.mkdir()
         for name, own in arrays.items():
             (temporary / name).mkdir()

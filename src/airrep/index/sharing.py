@@ -185,7 +185,7 @@ def _join(stage: Stage, parts: Sequence[IndexPart]) -> None:
             for name in part.shards:
                 target = partial / "shards" / name
                 if not is_whole(target):  # an interrupted join may have copied it, or left it damaged
-                    with new_place(target, replace=True) as temporary:
+                    with new_place(target) as temporary:
                         shutil.copytree(part.path / "shards" / name, temporary)
             with (partial / COSTS).open("ab") as stream:
                 stream.write((part.path / COSTS).read_bytes())

@@ -317,7 +317,7 @@ def _keep_plan(plan: SubsetPlan, target: Path) -> None:
     """Copy the subsets, unless a whole copy is there."""
     if _holds_plan(target, plan):
         return
-    with new_place(target, replace=True) as copy:
+    with new_place(target) as copy:
         copy.mkdir()
         for path in sorted(plan.path.iterdir()):
             if not path.name.startswith("."):

@@ -7,45 +7,37 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep._version import __version__
 from airrep.corpus.places import Span
 from airrep.errors import ArtifactError
-from airrep.reports.tables import NotedSpan, Table, short, short_prompt, visible
+from airrep.reports.tables import Table, short, short_prompt, visible
 from airrep.runtime.publishing import writing
 from airrep.runtime.remote.outputs import is_taken
 
 
-class Mark(NamedTuple):
-    """Note and CSS classes of a marked piece of text."""
-
-    note: str = ""
-    kind: str = ""
-
-
-def mark_places(text: str, spans: Iterable[Span], limit: int) -> list[tuple[int, int, Mark]]:
+def mark_places(text: str, spans: Iterable[Span], limit: int) -> list[tuple[int, int, Span]]:
     """Map spans in the first *limit* characters of a text to positions in its :func:`visible` form, in order."""
     found = []
     for span in sorted(spans, key=lambda span: (span.start, span.stop)):
         start, stop = max(span.start, 0), min(span.stop, limit, len(text))
         if start < stop:
             before = len(visible(text[:start]))
-            mark = Mark(span.note, span.kind) if isinstance(span, NotedSpan) else Mark()
-            found.append((before, before + len(visible(text[start:stop])), mark))
+            found.append((before, before + len(visible(text[start:stop])), span))
     return found
 
 
-def marked(part: str, places: Iterable[tuple[int, int, Mark]], offset: int = 0) -> list[tuple[str, Mark | None]]:
-    """Split a part of a shown text, which begins at *offset*, into pieces, each with its mark or None."""
-    pieces: list[tuple[str, Mark | None]] = []
+def marked(part: str, places: Iterable[tuple[int, int, Span]], offset: int = 0) -> list[tuple[str, Span | None]]:
+    """Split a part of a shown text, which begins at *offset*, into pieces, each with the span that marks it or None."""
+    pieces: list[tuple[str, Span | None]] = []
     done = 0
-    for start, stop, mark in places:
+    for start, stop, span in places:
         first, last = max(start - offset, done), min(stop - offset, len(part))
         if first < last:
-            pieces += [(part[done:first], None), (part[first:last], mark)]
+            pieces += [(part[done:first], None), (part[first:last], span)]
             done = last
     return [*pieces, (part[done:], None)]
 

@@ -106,9 +106,9 @@ def held_out_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     )
 
 
-def signed(value: float, digits: int = 3) -> str:
-    """Return a number with its sign and *digits* decimals; with an exponent if these would all be 0."""
-    shown = f"{value:+.{digits}f}"
+def signed(value: float) -> str:
+    """Return a number with its sign and three decimals; with an exponent if these would all be 0."""
+    shown = f"{value:+.3f}"
     return f"{value:+.1e}" if value and not shown.strip("+-0.") else shown
 
 

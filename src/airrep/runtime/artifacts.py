@@ -22,7 +22,9 @@ import numpy as np
 
 from airrep._version import __version__
 from airrep.errors import BESIDE, AirRepError, ArtifactError, near_path
-from airrep.runtime.publishing import LIMITS, give_name, remove_leftovers, sync, temporary_folder, write_file, writing
+from airrep.runtime.publishing import file_digest as file_digest
+from airrep.runtime.publishing import give_name, remove_leftovers, sync, temporary_folder, write_file, writing
+from airrep.runtime.publishing import within_limits as within_limits
 from airrep.runtime.remote.hub import pinned
 from airrep.runtime.remote.outputs import (
     LAST,
@@ -127,9 +129,18 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
     if not whole:
         raise ArtifactError(f"{folder / MANIFEST}: was altered after it was written. Restore it or build it again.")
     with as_written(folder / MANIFEST):
-        _check_form(manifest)
-    if kind is not None:
-        check_kind(folder, manifest, kind)
+        if not isinstance(manifest["kind"], str):
+            raise TypeError
+        for name, entry in manifest["files"].items():
+            name.encode()  # fails for a lone surrogate
+            if name.startswith("/") or not name or "\0" in name or (".." in name and ".." in name.split("/")):
+                raise ValueError
+            if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
+                raise TypeError
+    if kind not in (None, manifest["kind"]):
+        raise ArtifactError(
+            f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of a directory of that kind."
+        )
     if verify:
         check_digests(folder, manifest["files"])
     return manifest
@@ -140,14 +151,6 @@ def _digest_of_others(manifest: bytes) -> str:
     own = _OWN_LINE.search(manifest, max(manifest.find(f'\n "{_OWN}"'.encode()) - 1, 0))
     before, after = (own.start(), own.end()) if own else (len(manifest), len(manifest))
     return hashlib.sha256(manifest[:before] + manifest[after:]).hexdigest()
-
-
-def check_kind(folder: Path, manifest: Mapping[str, Any], kind: str) -> None:
-    """Raise ArtifactError if a manifest is of another kind."""
-    if manifest["kind"] != kind:
-        raise ArtifactError(
-            f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of a directory of that kind."
-        )
 
 
 def _parse_manifest(folder: Path, kind: str | None) -> tuple[bytes, dict[str, Any]]:
@@ -169,18 +172,6 @@ def _parse_manifest(folder: Path, kind: str | None) -> tuple[bytes, dict[str, An
     if not isinstance(manifest, dict) or type(manifest.get("format")) is not int:
         raise ArtifactError(f"{path}: is not a manifest of airrep. Give the path of a directory that airrep wrote.")
     return content, manifest
-
-
-def _check_form(manifest: Mapping[str, Any]) -> None:
-    """Raise any exception if a manifest has no kind, or names a file outside its folder."""
-    if not isinstance(manifest["kind"], str):
-        raise TypeError
-    for name, entry in manifest["files"].items():
-        name.encode()  # fails for a lone surrogate
-        if name.startswith("/") or not name or "\0" in name or (".." in name and ".." in name.split("/")):
-            raise ValueError
-        if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
-            raise TypeError
 
 
 def _why_absent(folder: Path, kind: str | None) -> str:
@@ -312,23 +303,6 @@ def json_digest(value: object) -> str:
 def array_digest(array: np.ndarray) -> str:
     """Return sha256 of an array's bytes (not of its shape or type), 64 hex digits."""
     return hashlib.sha256(array.tobytes()).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """Return sha256 of a file's bytes, 64 hex digits."""
-    with within_limits(path), path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-@contextmanager
-def within_limits(path: Path) -> Iterator[None]:
-    """Raise ArtifactError if a system limit, such as open files, is reached while *path* is read: it is not damaged."""
-    try:
-        yield
-    except OSError as error:
-        if (way_out := LIMITS.get(error.errno or 0)) is None:
-            raise
-        raise ArtifactError(f"{path}: cannot be read, although it is not damaged: {way_out}") from error
 
 
 def describe_files(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:

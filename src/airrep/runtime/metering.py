@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from airrep.errors import many
 from airrep.runtime.artifacts import read_manifest
@@ -139,13 +139,13 @@ def since(begun: Clocks) -> Clocks:
     return cpu - begun[0], wall - begun[1]
 
 
+@dataclass(eq=False)
 class CostMeter:
     """Measurement of a piece of work; :attr:`spent` is set at its end."""
 
-    def __init__(self) -> None:
-        self.rows: dict[str, StoreRows] = {}
-        self.recalled = False
-        self.spent = MeasuredCost(0.0, 0.0)
+    rows: dict[str, StoreRows] = field(default_factory=dict)
+    recalled: bool = False
+    spent: MeasuredCost = MeasuredCost(0.0, 0.0)
 
 
 _meters: list[CostMeter] = []
@@ -186,19 +186,19 @@ def note_recalled() -> None:
 
 
 def device_of(settings: object) -> str:
-    """Return the type of the device that a method with these settings computes on, such as ``"cpu"`` or ``"cuda"``."""
+    """Return the type of the device that a method with these settings computes on, such as ``"cpu"`` or ``"cuda"``.
+
+    It is ``"cpu"`` while torch is not loaded.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return "cpu"
     asked = getattr(settings, "device", None)
     if isinstance(asked, str):
         from airrep.runtime.devices import resolve_device
 
         return resolve_device(asked).partition(":")[0]
-    torch = sys.modules.get("torch")
-    return "cuda" if torch is not None and torch.cuda.is_initialized() else "cpu"
-
-
-def device_in_use(settings: object) -> str:
-    """Return :func:`device_of` these settings once models are loaded; ``"cpu"`` if torch is not loaded."""
-    return device_of(settings) if "torch" in sys.modules else "cpu"
+    return "cuda" if torch.cuda.is_initialized() else "cpu"
 
 
 def append_cost(folder: Path, stage: str, spent: MeasuredCost, **more: object) -> None:
@@ -352,21 +352,14 @@ class Meter:
     A terminal or notebook shows one line that is rewritten; a file or pipe gets a line every ten seconds.
     """
 
-    def __init__(self, stage: str = "") -> None:
-        self._stage, self._done, self._open, self._ended = stage, 0, False, False
+    def __init__(self) -> None:
+        self._stage, self._done, self._open, self._ended = "", 0, False, False
         self._begun = self._shown = time.monotonic()
         self._first = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def __call__(self, done: int, total: int | None, stage: str | None = None) -> None:
-        stage = stage or self._stage
+    def __call__(self, done: int, total: int | None, stage: str) -> None:
         if self._ended or done < self._done or stage != self._stage:  # a new pass, whose speed is measured anew
-            self._close()
+            self.close()
             self._stage, self._first = stage, done
             self._begun = self._shown = time.monotonic()
         self._done, self._ended, now = done, done == total, time.monotonic()
@@ -375,7 +368,7 @@ class Meter:
             self._shown = now
             self._write(self._text(done, total, now - self._begun))
         if self._ended:
-            self._close()
+            self.close()
 
     def _text(self, done: int, total: int | None, elapsed: float) -> str:
         rate = (done - self._first) / elapsed
@@ -390,11 +383,12 @@ class Meter:
         sys.stderr.write(f"\r\x1b[2K{text}" if self._open else f"{text}\n")
         sys.stderr.flush()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Remove an unfinished line, so that other text can follow."""
         if self._open:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
-        self._open = False
+        self._open, self._ended = False, True
 
 
 def _rewrites() -> bool:
@@ -402,12 +396,12 @@ def _rewrites() -> bool:
     return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
 
 
-_METER = Meter()
+METER = Meter()
 """Shared by all callers, so that only one progress line is shown at a time."""
 
 
 def teller(progress: OnProgress | None, stage: str) -> OnRead:
     """Return the given callback; for True, one that shows the *stage* on stderr; else one that does nothing."""
     if progress is True:
-        return partial(_METER, stage=stage)
+        return partial(METER, stage=stage)
     return progress or (lambda *_: None)

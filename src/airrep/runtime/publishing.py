@@ -7,12 +7,13 @@ while it runs, so a later process can recognise and remove the leftovers of a ki
 import ctypes
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -69,6 +70,23 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def within_limits(path: Path) -> Iterator[None]:
+    """Raise ArtifactError if a system limit, such as open files, is reached while *path* is read: it is not damaged."""
+    try:
+        yield
+    except OSError as error:
+        if (way_out := LIMITS.get(error.errno or 0)) is None:
+            raise
+        raise ArtifactError(f"{path}: cannot be read, although it is not damaged: {way_out}") from error
+
+
+def file_digest(path: Path) -> str:
+    """Return sha256 of a file's bytes, 64 hex digits."""
+    with within_limits(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def sync(path: Path) -> None:
     """Flush a file or directory to the disk, so that it survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -91,12 +109,20 @@ def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
 
     Content in pieces is never held in memory as a whole. ArtifactError: the operating system refused.
     """
-    with writing(path), _new_file(path.parent) as (temporary, descriptor):
-        with os.fdopen(descriptor, "wb", closefd=False) as stream:
-            stream.writelines([content] if isinstance(content, bytes) else content)
-        sync(temporary)
-        temporary.replace(path)
-        sync(path.parent)  # the new name is stored in the directory
+    with writing(path):
+        temporary, descriptor = _held(path.parent, "tmp", is_folder=False)
+        try:
+            with os.fdopen(descriptor, "wb", closefd=False) as stream:
+                stream.writelines([content] if isinstance(content, bytes) else content)
+            sync(temporary)
+            temporary.replace(path)
+            sync(path.parent)  # the new name is stored in the directory
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
 
 
 def append_line(path: Path, line: str) -> None:
@@ -121,28 +147,9 @@ def _whole_lines(descriptor: int) -> int:
 
 
 @contextmanager
-def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Yield a new locked file in a folder, with its descriptor; if the body fails, remove the file."""
-    temporary, descriptor = _held(folder, "tmp", lambda path: os.open(path, _NEW_FILE, 0o666))
-    try:
-        yield temporary, descriptor
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
 def temporary_folder(parent: Path, ending: str = "tmp") -> Iterator[Path]:
     """Yield a new locked folder that only this user can enter; remove it afterwards with everything in it."""
-
-    def make(path: Path) -> int:
-        path.mkdir(mode=0o700)
-        return os.open(path, _FOLDER)
-
-    temporary, descriptor = _held(parent, ending, make)
+    temporary, descriptor = _held(parent, ending, is_folder=True)
     try:
         yield temporary
     finally:
@@ -150,11 +157,13 @@ def temporary_folder(parent: Path, ending: str = "tmp") -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _held(folder: Path, ending: str, make: Callable[[Path], int]) -> tuple[Path, int]:
+def _held(folder: Path, ending: str, *, is_folder: bool) -> tuple[Path, int]:
     """Make and lock a new file or folder; try again if another process just removed it as a leftover."""
     while True:
-        temporary = _new_name(folder, ending)
-        descriptor = make(temporary)
+        temporary = folder / f".airrep-{secrets.token_hex(8)}.{ending}"
+        if is_folder:
+            temporary.mkdir(mode=0o700)
+        descriptor = os.open(temporary, _FOLDER if is_folder else _NEW_FILE, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -166,10 +175,6 @@ def _held(folder: Path, ending: str, make: Callable[[Path], int]) -> tuple[Path,
         if held:
             return temporary, descriptor
         os.close(descriptor)
-
-
-def _new_name(folder: Path, ending: str) -> Path:
-    return folder / f".airrep-{secrets.token_hex(8)}.{ending}"
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -197,13 +202,11 @@ def _remove_leftover(path: Path) -> None:
 
 
 @contextmanager
-def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
+def new_place(out: Path) -> Iterator[Path]:
     """Write a file or folder by any means, completely or not at all: yield the path at which to make it.
 
-    ArtifactError: *out* exists and *replace* is false, or it cannot be written.
+    What is there before is replaced. ArtifactError: it cannot be written.
     """
-    if not replace and out.exists():
-        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or remove it.")
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(out.parent)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,29 +111,22 @@ class Stage:
             yield partial
 
     def _claim(self, partial: Path, holds_work: Callable[[Path], bool]) -> None:
-        content = canonical_json(self.request)
-        old, new = _begun_for(partial / REQUEST), json.loads(content)  # both from JSON, which has no tuples
-        if old is not None and self._deciding(old) != self._deciding(new):
+        content, begun = canonical_json(self.request), partial / REQUEST
+        old, new = {}, json.loads(content)  # both from JSON, which has no tuples
+        if begun.is_file():
+            with suppress(ValueError):  # a damaged request equals no request
+                found = json.loads(begun.read_bytes())
+                old = found if isinstance(found, dict) else {}
+        if begun.is_file() and self._deciding(old) != self._deciding(new):
             if holds_work(partial) and not self.replace:
                 if self.other:
                     raise ArtifactError(f"{partial}: holds {self.other}. {FINISH_FIRST}")
                 refuse_difference(partial, self.made, old, new, FINISH_FIRST)
             clear(partial, self.keep)
-        write_file(partial / REQUEST, content)
+        write_file(begun, content)
 
     def _deciding(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in request.items() if name not in self.ignoring}
-
-
-def _begun_for(path: Path) -> Mapping[str, Any] | None:
-    """Return the request in a file; None without a file; {}, which equals no request, if the file is damaged."""
-    if not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_bytes())
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def refuse_difference(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from airrep.errors import ConfigError, near
 
@@ -20,49 +20,32 @@ _UNNAMED = re.compile(r"[^\w\-. /]")
 T = TypeVar("T")
 
 
-class _Run(Protocol):
-    def log(self, values: dict[str, float], step: int) -> None: ...
-
-    def finish(self, *, failed: bool) -> None: ...
-
-
-class _Trackio:
-    """A run of trackio, which has the same functions as wandb."""
-
-    def __init__(self, library: Any, project: str, name: str, config: dict[str, str]) -> None:
-        self._run = library.init(project=project, name=name, config=config)
-
-    def log(self, values: dict[str, float], step: int) -> None:
-        self._run.log(values, step=step)
-
-    def finish(self, *, failed: bool) -> None:  # noqa: ARG002 - trackio has no state for failed runs
-        self._run.finish()
+Log: TypeAlias = Callable[[dict[str, float], int], Any]
+"""Function that logs numbers by name, at a step."""
+Finish: TypeAlias = Callable[[bool], Any]
+"""Function that ends a run, which has failed if True."""
 
 
-class _Wandb(_Trackio):
-    """A run of Weights & Biases."""
-
-    def finish(self, *, failed: bool) -> None:
-        self._run.finish(exit_code=int(failed))
+def _trackio(library: Any, project: str, name: str, config: dict[str, str]) -> tuple[Log, Finish]:
+    run = library.init(project=project, name=name, config=config)
+    return lambda values, step: run.log(values, step=step), lambda _: run.finish()  # it has no state for failed runs
 
 
-class _Mlflow:
-    """A run of MLflow, which calls a project an experiment."""
-
-    def __init__(self, library: Any, project: str, name: str, config: dict[str, str]) -> None:
-        self._library = library
-        library.set_experiment(project)
-        library.start_run(run_name=name)
-        library.log_params(config)
-
-    def log(self, values: dict[str, float], step: int) -> None:
-        self._library.log_metrics(values, step=step)
-
-    def finish(self, *, failed: bool) -> None:
-        self._library.end_run("FAILED" if failed else "FINISHED")
+def _wandb(library: Any, project: str, name: str, config: dict[str, str]) -> tuple[Log, Finish]:
+    run = library.init(project=project, name=name, config=config)
+    return lambda values, step: run.log(values, step=step), lambda failed: run.finish(exit_code=int(failed))
 
 
-_RUNS: Mapping[str, Callable[..., _Run]] = {"trackio": _Trackio, "wandb": _Wandb, "mlflow": _Mlflow}
+def _mlflow(library: Any, project: str, name: str, config: dict[str, str]) -> tuple[Log, Finish]:
+    library.set_experiment(project)  # its word for a project
+    library.start_run(run_name=name)
+    library.log_params(config)
+    status = {True: "FAILED", False: "FINISHED"}
+    return lambda values, step: library.log_metrics(values, step=step), lambda failed: library.end_run(status[failed])
+
+
+_RUNS: Mapping[str, Callable[..., tuple[Log, Finish]]] = {"trackio": _trackio, "wandb": _wandb, "mlflow": _mlflow}
+"""Functions that begin a run, by the library."""
 
 
 class Tracker:
@@ -74,7 +57,7 @@ class Tracker:
         *tell* receives a message if logging fails. ConfigError: the tracker is unknown or not installed.
         """
         self._tell, self._at = tell, 0
-        self._run: _Run | None = None
+        self._run: tuple[Log, Finish] | None = None
         if asked is None:
             return
         library, make, project = _library(asked)
@@ -88,12 +71,12 @@ class Tracker:
         self._at = self._at + 1 if step is None else max(self._at, step)
         numbers = {_UNNAMED.sub("_", key): float(value) for key, value in values.items() if is_number(value)}
         if (run := self._run) is not None and numbers:
-            self._try(lambda: run.log(numbers, self._at))
+            self._try(lambda: run[0](numbers, self._at))
 
     def finish(self, *, failed: bool = False) -> None:
         """End the run."""
         if (run := self._run) is not None:
-            self._try(lambda: run.finish(failed=failed))
+            self._try(lambda: run[1](failed))
         self._run = None
 
     def _try(self, do: Callable[[], T]) -> T | None:
@@ -107,7 +90,7 @@ class Tracker:
             return None
 
 
-def _library(asked: str) -> tuple[Any, Callable[..., _Run], str]:
+def _library(asked: str) -> tuple[Any, Callable[..., tuple[Log, Finish]], str]:
     name, _, project = asked.partition(":")
     if name not in _RUNS:
         raise ConfigError(

@@ -44,9 +44,7 @@ def test_the_map_without_umap_is_the_principal_components(index: IndexRows, monk
     assert np.quantile(np.abs(found.places), 0.99) < 1.05
 
 
-def test_with_umap_others_lie_between_the_placed(
-    index: IndexRows, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_umap_lays_others_between_the_placed(index: IndexRows, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "umap.py").write_text(FAKE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(__import__("sys").modules, "umap", raising=False)

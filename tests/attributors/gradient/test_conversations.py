@@ -64,9 +64,7 @@ def off(found: np.ndarray, wanted: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_gradients_of_conversations_read_otherwise_are_not_taken_from_a_store(
-    name: str, lm: str, tmp_path: Path
-) -> None:
+def test_gradients_of_conversations_read_otherwise_are_not_those_of_a_store(name: str, lm: str, tmp_path: Path) -> None:
     wanted = scores(make(name, lm, store="none"), BOTH, CHATS)
     with conversations_as_texts():
         before = scores(make(name, lm), BOTH, CHATS)
@@ -113,9 +111,8 @@ def test_an_index_of_conversations_read_otherwise_is_told(
     with conversations_as_texts():
         build_index(BOTH, tmp_path / "old", make(name, lm))
         build_index(TEXTS, tmp_path / "texts", make(name, lm))
-    with pytest.raises(
-        ArtifactError, match=r"holds an index made with another (rendering \(was None, now messages\)|attributor)"
-    ):
+    told = r"holds an index made with another (rendering \(was None, now messages\)|attributor)"
+    with pytest.raises(ArtifactError, match=told):
         build_index(BOTH, tmp_path / "old", make(name, lm))
     with caplog.at_level(logging.WARNING, "airrep"):
         texts = build_index(TEXTS, tmp_path / "texts", make(name, lm))  # finished already

@@ -211,9 +211,7 @@ def test_queries_that_were_scored_among_others_are_found_again(lm: str, passed: 
     assert fitted(lm).score(TRAIN, []).shape == (14, 0)
 
 
-def test_an_interrupted_pass_goes_on_for_the_same_queries(
-    lm: str, passed: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_pass_of_queries_goes_on(lm: str, passed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airrep.attributors.gradient.store.CHUNK", 5)
     fitted(lm).score(TRAIN[:5], QUERIES)
     fitted(lm).score(TRAIN[:5], QUERIES[2:])
@@ -287,9 +285,7 @@ def test_an_example_without_a_finite_gradient_scores_nothing(lm: str, monkeypatc
 
 
 @pytest.mark.parametrize("rank", [None, 2])
-def test_a_query_without_a_finite_gradient_scores_nothing(
-    lm: str, rank: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_without_finite_gradient_is_nothing(lm: str, rank: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     method = fitted(lm, query_rank=rank, store="none")
     whole = method.held(QUERIES)
     products = DocumentPlaces.products

@@ -216,9 +216,7 @@ def test_the_hessian_of_experts_is_that_of_their_gradients(mixtral: tuple[Path, 
     assert unlike(hessian.products(vector), wanted[None]) < 1e-6
 
 
-def test_a_mixture_whose_other_weights_are_held_as_stored_has_the_same_gradients(
-    mixtral: tuple[Path, Any], tmp_path: Path
-) -> None:
+def test_a_mixture_beside_weights_held_as_stored_has_its_gradients(mixtral: tuple[Path, Any], tmp_path: Path) -> None:
     shutil.copytree(mixtral[0], tmp_path, dirs_exist_ok=True)
     copy.deepcopy(mixtral[1]).bfloat16().save_pretrained(tmp_path)
     own = {"lm": str(tmp_path), "device": "cpu", "precision": "float32", "batch_tokens": 60}

@@ -200,12 +200,7 @@ def test_the_fingerprint_tells_what_decides_features_and_nothing_else(folder: st
         return fitted(folder, **settings).fingerprint
 
     same = {of(), of(batch_tokens=30), of(modules=[LAST])}
-    others = [
-        of(damping=4.0),
-        of(tolerance=1e-3),
-        of(solver="explicit"),
-        of(modules=["*up*"]),
-    ]
+    others = [of(damping=4.0), of(tolerance=1e-3), of(solver="explicit"), of(modules=["*up*"])]
     assert len(same) == 1
     assert len(same | set(others)) == 5
     assert of(solver="explicit", tolerance=1e-3) == others[2]

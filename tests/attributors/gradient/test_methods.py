@@ -26,13 +26,10 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 PAPER: dict[str, Any] = {"modules": None, "sketch": None, "exponent": 1.0}
 METHODS: dict[str, dict[str, Any]] = {
-    "tracin": {"modules": None},
-    "logra": PAPER,
-    "logra, sketched": {"sketch": 20},
-    "logra as it is": {**PAPER, "unit": False},
-    "trak": {},
-    "dsdm": {},
-}
+    "tracin": {"modules": None}, "logra": PAPER, "logra, sketched": {"sketch": 20},
+    "logra as it is": {**PAPER, "unit": False}, "trak": {}, "dsdm": {},
+    "logra without a store": {"store": "none"},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +88,6 @@ def test_gradients_that_are_switched_off_are_switched_on(
             index = airrep.build_index(train, out, name, settings=settings)
             scores.append(index.scores(train))
     np.testing.assert_array_equal(scores[0], scores[1])
-
-
-def test_methods_conform_without_a_store(lm: str) -> None:
-    airrep.check_attributor(lambda: make("logra", lm, store="none"))
 
 
 def test_tracin_is_the_cosine_of_projected_gradients(lm: str) -> None:

@@ -17,12 +17,7 @@ from worlds.small_world import make_corpus
 from worlds.tiny_lms import TYPES, some_examples, tiny_lm, tiny_network, tiny_opt
 
 import airrep
-from airrep.attributors.gradient.projection import (
-    Covariances,
-    GradientProjector,
-    project_gradients,
-    random_projections,
-)
+from airrep.attributors.gradient.projection import Covariances, GradientProjector, project_gradients, random_projections
 from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites, read_gradients, unread
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example

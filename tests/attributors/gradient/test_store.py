@@ -93,9 +93,8 @@ def test_an_altered_block_is_named(tmp_path: Path) -> None:
     content = bytearray(block.read_bytes())
     content[-1] ^= 1
     block.write_bytes(content)
-    with pytest.raises(
-        ArtifactError, match=r"was altered after it was written\. Delete the file: airrep makes it again"
-    ):
+    told = r"was altered after it was written\. Delete the file: airrep makes it again"
+    with pytest.raises(ArtifactError, match=told):
         GradientStore(tmp_path, "a" * 64, 2).rows(make_corpus(3), Computer())
     block.unlink()
     GradientStore(tmp_path, "a" * 64, 2).rows(make_corpus(3), Computer())

@@ -1,14 +1,13 @@
 """Sums of channels: the equation, an index of them, what cannot be."""
 
-import contextlib
 import gc
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from worlds.commands import Run, refused
 from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
@@ -19,7 +18,6 @@ from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings, read_channels
 from airrep.attributors.sums.channels import ChannelsAttributor, channel_pooling
 from airrep.attributors.sums.relative import relative_weights
-from airrep.cli.app import main
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.classify import ClassifySettings, classify
@@ -36,14 +34,10 @@ from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, pool_scores
 
 TEXTS = [
-    ("a b c", "the cat sat on the mat", "animals"),
-    ("b c", "the dog sat on the log", "animals"),
-    ("d e f", "one and two are three", "numbers"),
-    ("d e", "two and two are four", "numbers"),
-    ("g", "a cat and a dog", "animals"),
-    ("h i", "three four five", "numbers"),
-    ("j", "nothing alike", "other"),
-]
+    ("a b c", "the cat sat on the mat", "animals"), ("b c", "the dog sat on the log", "animals"),
+    ("d e f", "one and two are three", "numbers"), ("d e", "two and two are four", "numbers"),
+    ("g", "a cat and a dog", "animals"), ("h i", "three four five", "numbers"), ("j", "nothing alike", "other"),
+]  # fmt: skip
 TRAIN = Corpus.from_examples([Example(p, r, id=str(n), source=s) for n, (p, r, s) in enumerate(TEXTS)])
 ASKED = [Example("a", "the cat and the dog", id="x"), Example("d", "two four", id="y"), Example("z", "", id="empty")]
 
@@ -132,8 +126,6 @@ def test_all_that_is_stored_of_channels_is_counted(index: Index) -> None:
 
 def test_they_conform(encoder: str) -> None:
     check_attributor(lambda: ChannelsAttributor(ChannelsSettings(channels=tuple(recipe(encoder)))))
-    lexical = ({"method": "ngram"}, {"method": "tfidf"})
-    check_attributor(lambda: ChannelsAttributor(ChannelsSettings(channels=lexical)))
     dense = ({"method": "airrep", "settings": {"encoder": encoder}},)
     check_attributor(lambda: ChannelsAttributor(ChannelsSettings(channels=dense)))
 
@@ -206,14 +198,10 @@ def test_how_the_lm_reads_is_set_for_all_channels_that_ask_it() -> None:
     assert own.channels[0].settings["max_tokens"] == 64
 
 
-def test_tokens_in_a_batch_are_set_for_all_channels_and_one_lm_is_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_tokens_are_set_for_all_and_one_lm_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lm, loaded = tiny_lm(tmp_path / "lm"), []
-    load = load_lm
-    monkeypatch.setattr(
-        "airrep.lm.model.load_lm", lambda given, **how: loaded.append(given.batch_tokens) or load(given, **how)
-    )
+    noting = lambda given, **how: loaded.append(given.batch_tokens) or load_lm(given, **how)  # noqa: E731
+    monkeypatch.setattr("airrep.lm.model.load_lm", noting)
     settings = {"lm": lm, "device": "cpu", "precision": "float32", "batch_tokens": 40}
     small = build_index(TRAIN, tmp_path / "small", "channels", settings=settings)
     assert loaded == [40]
@@ -248,9 +236,8 @@ def test_a_channel_without_weight_reads_no_query(tmp_path: Path, encoder: str, m
     text = [one for one in made if one["method"] != "airrep"]
     wanted = build_index(TRAIN, tmp_path / "text", "channels", settings={"channels": text})
     reweighed = Index(index.path, make_attributor("channels", {"channels": text}))
-    monkeypatch.setattr(
-        "airrep.attributors.encoder.EmbeddingAttributor.encode_queries", lambda *_: pytest.fail("was read")
-    )
+    reading = "airrep.attributors.encoder.EmbeddingAttributor.encode_queries"
+    monkeypatch.setattr(reading, lambda *_: pytest.fail("was read"))
     counted: list[tuple[int, int]] = []
     found = reweighed.ask(ASKED, lambda done, total: counted.append((done, total)))
     assert counted[-1] == (len(ASKED), len(ASKED))
@@ -264,11 +251,8 @@ def test_a_recipe_says_how_its_channels_are_computed(tmp_path: Path, encoder: st
     index = build_index(TRAIN, tmp_path / "all", "channels", settings={"channels": made})
     place = next(number for number, one in enumerate(made) if one["method"] == "airrep")
     embedding = made[place]
-    wanted = {
-        **embedding,
-        "weight": 3.0,
-        "settings": {**embedding["settings"], "device": "cpu", "precision": "bfloat16"},
-    }
+    how = {**embedding["settings"], "device": "cpu", "precision": "bfloat16"}
+    wanted = {**embedding, "weight": 3.0, "settings": how}
     other = Index(index.path, make_attributor("channels", {"channels": [wanted]}))
     assert isinstance(other.attributor, ChannelsAttributor)
     part = other.attributor.parts[place]
@@ -320,16 +304,10 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ([{"method": "ngram", "weight": 0}], "^recipe: no method of the recipe has a weight above 0"),
         ("lm", "^recipe: method 'gradients' .* reads the LM .*--lm MODEL"),
         ([{"method": "ngram", "weight": -1}], "greater than or equal to 0"),
-        (
-            [{"method": "ngram", "weight": 1e39}],
-            r"channel 1: weight=1e\+39: input should be less than",
-        ),
+        ([{"method": "ngram", "weight": 1e39}], r"channel 1: weight=1e\+39: input should be less than"),
         ([{"method": "ngram", "wieght": 1}], "wieght"),
         ([{"method": "ngram", "relative": "Apart"}], "channel 1: relative="),
-        (
-            "missing.yaml",
-            r"^recipe missing\.yaml: does not exist; expected contrast, kind, lm,",
-        ),
+        ("missing.yaml", r"^recipe missing\.yaml: does not exist; expected contrast, kind, lm,"),
         ([{"method": "channels"}], "cannot contain the method 'channels'"),
     ],
 )
@@ -344,10 +322,7 @@ def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
         ([{"method": "ngarm"}], "method 'ngarm': does not exist"),
         ([{"method": "tfidf", "pool": "order-1"}], r"channel .*tfidf: pool 'order-1'.* does not work"),
         ([{"method": "tfidf", "pool": "ngram-lm"}], "needs counts of n-grams, but tfidf has none"),
-        (
-            [{"method": "tfidf", "pool": "diminishing"}],
-            "channel .*tfidf: pool 'diminishing' .* works only with dense",
-        ),
+        ([{"method": "tfidf", "pool": "diminishing"}], "channel .*tfidf: pool 'diminishing' .* works only with dense"),
     ],
 )
 def test_impossible_channels_are_told(tmp_path: Path, channels: list, message: str) -> None:
@@ -356,9 +331,7 @@ def test_impossible_channels_are_told(tmp_path: Path, channels: list, message: s
     assert not (tmp_path / "index").exists()
 
 
-def test_a_dense_channel_whose_like_members_count_for_less_is_that_pool_of_its_method(
-    encoder: str, tmp_path: Path
-) -> None:
+def test_a_diminishing_channel_is_that_pool_of_its_method(encoder: str, tmp_path: Path) -> None:
     settings = {"encoder": encoder}
     channels = [{"method": "airrep", "settings": settings, "pool": "diminishing", "weight": 0.5}]
     groups = {"a": [0, 1, 2], "b": [3], "all": list(range(len(TRAIN)))}
@@ -383,6 +356,7 @@ def test_a_file_of_ten_thousand_channels_is_refused_in_one_line(tmp_path: Path) 
     assert len(str(told.value)) < 400
 
 
+QUERIES = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
 WORDS, TERMS = {"method": "ngram", "weight": 2.0}, {"method": "tfidf", "pool": "attention", "temperature": 0.5}
 
 
@@ -399,41 +373,31 @@ def _asked(path: Path, *channels: dict[str, Any]) -> Index:
 
 
 def test_an_index_is_asked_with_other_weights_than_it_was_built_with(tmp_path: Path) -> None:
-    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
     _index_of(tmp_path / "one", WORDS, TERMS)
     other = [WORDS | {"weight": 0.5}, TERMS | {"pool": "sum", "temperature": 1.0, "weight": 3.0}]
     expected = _index_of(tmp_path / "other", *other)
     found = _asked(tmp_path / "one", *other)
-    for name in ("group_scores", "top"):
-        ours, theirs = (
-            getattr(one, name)(queries, *(["source"] if name == "group_scores" else [])) for one in (found, expected)
-        )
-        if name == "top":
-            assert [[hit.row for hit in hits] for hits in ours] == [[hit.row for hit in hits] for hits in theirs]
-        else:
-            np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-6)
-    assert found.what_if(queries, remove=[1, 2]).change == pytest.approx(
-        expected.what_if(queries, remove=[1, 2]).change, rel=1e-5
-    )
+    ours, theirs = ([[hit.row for hit in hits] for hits in one.top(QUERIES)] for one in (found, expected))
+    assert ours == theirs
+    np.testing.assert_allclose(*(one.group_scores(QUERIES, "source").scores for one in (found, expected)), rtol=1e-6)
+    ours, theirs = (one.what_if(QUERIES, remove=[1, 2]).change for one in (found, expected))
+    assert ours == pytest.approx(theirs, rel=1e-5)
 
 
 def test_channels_that_weights_lack_count_nothing(tmp_path: Path) -> None:
-    queries = [Example("p", "ab cd ef", "a")]
     _index_of(tmp_path / "both", WORDS, TERMS)
     alone = _index_of(tmp_path / "alone", TERMS)
     found = _asked(tmp_path / "both", TERMS)
-    assert found.group_scores(queries, "source").scores == pytest.approx(alone.group_scores(queries, "source").scores)
-    assert [hit.score for hit in found.top(queries, 5)[0]] == pytest.approx(
-        [hit.score for hit in alone.top(queries, 5)[0]]
-    )
+    assert found.group_scores(QUERIES, "source").scores == pytest.approx(alone.group_scores(QUERIES, "source").scores)
+    ours, theirs = ([hit.score for hit in one.top(QUERIES, 5)[0]] for one in (found, alone))
+    assert ours == pytest.approx(theirs)
 
 
 def test_a_channel_of_the_same_name_with_another_setting_is_told_by_that_setting(tmp_path: Path) -> None:
     index = _index_of(tmp_path / "index", {**WORDS, "name": "n"})
     other = ({"method": "ngram", "settings": {"tokenizer": "subwords"}, "name": "n"},)
-    with pytest.raises(
-        ConfigError, match=r"the index has no method 'n' .*\(tokenizer='subwords'; in the index 'words'\)\."
-    ):
+    told = r"the index has no method 'n' .*\(tokenizer='subwords'; in the index 'words'\)\."
+    with pytest.raises(ConfigError, match=told):
         index.attributor.reweighed(ChannelsSettings(channels=other).channels)
 
 
@@ -465,10 +429,10 @@ def test_an_append_through_other_weights_writes_the_same_index(tmp_path: Path) -
     Index(tmp_path / "plain").append(more)
     grown = Index(tmp_path / "asked").made_with({"channels": [TERMS]}).append(more)
     assert [one.weight for one in grown.attributor.channels] == [0.0, 1.0]
-    shards = [
-        {name: one for name, one in tree(tmp_path / path).items() if "shards" in name} for path in ("plain", "asked")
-    ]
-    assert shards[0] == shards[1]
+    ours, theirs = tree(tmp_path / "plain"), tree(tmp_path / "asked")
+    assert {name: one for name, one in ours.items() if "shards" in name} == {
+        name: one for name, one in theirs.items() if "shards" in name
+    }
     assert len(grown.delete(["more"])) == 24
 
 
@@ -499,9 +463,7 @@ def test_an_encoder_that_has_moved_is_named_for_all_channels_that_have_it(tmp_pa
     moved = {"encoder": str(new)}
     found = [Index(index.path).made_with(moved), Index(index.path).made_with(moved | louder)]
     assert [one.top(ASKED[0], 3).hits for one in found] == expected
-    with pytest.raises(
-        ConfigError, match="the index has no method 'n-grams of tokens'"
-    ):  # what is asked for has no such encoder
+    with pytest.raises(ConfigError, match="the index has no method 'n-grams of tokens'"):  # and no such encoder
         Index(index.path).made_with(moved | {"channels": "text"}).top(ASKED[0], 3)
     other = Index(index.path).made_with({"encoder": str(tiny_folder(tmp_path / "other", seed=1))})
     with pytest.raises(ArtifactError, match="was built with another model"):
@@ -525,15 +487,6 @@ def test_an_encoder_for_all_channels_is_refused_where_it_is_not_told_for_which(t
 def before_and_after(tmp_path: Path) -> tuple[str, str]:
     """A language model, and what stands for it after a warm-up."""
     return tiny_lm(tmp_path / "before"), tiny_lm(tmp_path / "after", seed=1)
-
-
-def call(*arguments: str) -> int:
-    """Status of a command."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return int(ended.value.code or 0)
 
 
 TEXT_WARMED = (*read_channels("text"), read_channels("lm-warm")[-1])
@@ -587,16 +540,17 @@ def test_an_index_with_the_lm_after_a_warm_up_is_asked_by_other_recipes_and_from
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"lm": "m", "channels": [{"method": "ngram"}]}, {"lm": "m", "channels": "kind"}]
+    ("values", "told"),
+    [
+        ({"channels": 5}, "recipe is 5; it must be a list of methods"),
+        ({"warmed": "some/model"}, "warmed works only with lm and a recipe"),
+        ({"warmed": "w", "lm": "m", "channels": [{"method": "ngram"}]}, "warmed works only with lm and a recipe"),
+        ({"warmed": "w", "lm": "m", "channels": "kind"}, "warmed works only with lm and a recipe"),
+    ],
 )
-def test_an_lm_after_a_warm_up_without_a_channel_that_reads_it_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="warmed works only with lm and a recipe"):
-        ChannelsSettings.of({"warmed": "some/model", **values})
-
-
-def test_a_recipe_that_is_no_list_is_told() -> None:
-    with pytest.raises(ConfigError, match="recipe is 5; it must be a list of methods"):
-        ChannelsSettings.of({"channels": 5})
+def test_settings_that_make_no_recipe_are_told(values: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        ChannelsSettings.of(values)
 
 
 def test_the_lm_itself_is_not_taken_for_one_after_a_warm_up(tmp_path: Path, before_and_after: tuple[str, str]) -> None:
@@ -643,7 +597,7 @@ def test_what_reads_an_lm_after_a_warm_up_says_what_it_lacks(tmp_path: Path, bef
 
 
 def test_an_index_whose_lm_after_a_warm_up_moved_is_appended_to(
-    tmp_path: Path, before_and_after: tuple[str, str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, before_and_after: tuple[str, str], run: Run
 ) -> None:
     before, after = before_and_after
     reads = {"lm": before, "warmed": after, "device": "cpu", "precision": "float32", "channels": TEXT_WARMED}
@@ -651,11 +605,11 @@ def test_an_index_whose_lm_after_a_warm_up_moved_is_appended_to(
     Path(after).rename(tmp_path / "moved")
     more = tmp_path / "more.jsonl"
     more.write_text('{"id": "m", "prompt": "k", "response": "a dog and a cat"}\n')
-    assert call("append", str(built.path), str(more)) == 1
-    assert "--set warmed=FOLDER" in capsys.readouterr().err
-    assert call("append", str(built.path), str(more), "--set", f"warmed={tmp_path / 'moved'}") == 0
-    assert "1 example added" in capsys.readouterr().err
-    assert call("append", str(built.path), str(more), "--recipe", "kind") != 0
+    append = ("append", str(built.path), str(more))
+    refused(run(*append), "--set warmed=FOLDER")
+    ran = run(*append, "--set", f"warmed={tmp_path / 'moved'}")
+    assert (ran.status, "1 example added" in ran.err) == (0, True)
+    assert run(*append, "--recipe", "kind").status != 0
 
 
 def test_adapters_of_the_lm_after_a_warm_up_belong_to_the_one_before(tmp_path: Path) -> None:
@@ -667,16 +621,15 @@ def test_adapters_of_the_lm_after_a_warm_up_belong_to_the_one_before(tmp_path: P
 
 
 def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Path) -> None:
-    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
     mean = {"method": "tfidf", "pool": "mean", "name": "mean"}
     _index_of(tmp_path / "one", TERMS, mean)
     other = [mean | {"weight": 3.0}, TERMS | {"weight": 0.5}]
-    expected = _index_of(tmp_path / "other", *other).group_scores(queries, "source").scores
-    found = _asked(tmp_path / "one", *other).group_scores(queries, "source", why=True)
+    expected = _index_of(tmp_path / "other", *other).group_scores(QUERIES, "source").scores
+    found = _asked(tmp_path / "one", *other).group_scores(QUERIES, "source", why=True)
     np.testing.assert_allclose(found.scores, expected, rtol=1e-6)
     assert list(found.channels) == ["tfidf", "mean"]
     renamed = _asked(tmp_path / "one", *[one | {"name": str(n)} for n, one in enumerate(other)])
-    np.testing.assert_allclose(renamed.group_scores(queries, "source").scores, expected, rtol=1e-6)
+    np.testing.assert_allclose(renamed.group_scores(QUERIES, "source").scores, expected, rtol=1e-6)
     lone = _asked(tmp_path / "one", mean | {"weight": 2.0}).attributor
     assert [one.weight for one in lone.channels] == [0.0, 2.0]
 
@@ -748,10 +701,9 @@ def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others()
 
 
 def test_a_channel_that_says_what_the_others_say_adds_next_to_nothing_apart(tmp_path: Path) -> None:
-    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
     twin = {"method": "ngram", "settings": {"tokenizer": "words"}, "name": "twin", "weight": 2.0}
     index = _index_of(tmp_path / "index", WORDS, {**twin, "relative": True})
-    found = index.group_scores(queries, "source", why=True)
+    found = index.group_scores(QUERIES, "source", why=True)
     ours, theirs = found.channels.values()
     assert np.abs(ours).max() > 0
     np.testing.assert_allclose(theirs, 2e-3 * ours, rtol=1e-3)
@@ -765,27 +717,22 @@ def test_relative_channels_conform_and_are_kept_with_an_index(tmp_path: Path) ->
     check_attributor(lambda: _relative(WORDS, channel))
     index = _index_of(tmp_path / "index", WORDS, channel)
     again = Index(tmp_path / "index")
-    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
-    scores = index.group_scores(queries, "source").scores
-    np.testing.assert_array_equal(again.group_scores(queries, "source").scores, scores)
-    absolute = [{**channel, "relative": False, "weight": 5.0}, WORDS]
-    expected = _index_of(tmp_path / "absolute", *absolute[::-1])
-    np.testing.assert_allclose(
-        _asked(tmp_path / "index", *absolute[::-1]).group_scores(queries, "source").scores,
-        expected.group_scores(queries, "source").scores,
-        rtol=1e-5,
-    )
+    scores = index.group_scores(QUERIES, "source").scores
+    np.testing.assert_array_equal(again.group_scores(QUERIES, "source").scores, scores)
+    absolute = [WORDS, {**channel, "relative": False, "weight": 5.0}]
+    expected = _index_of(tmp_path / "absolute", *absolute).group_scores(QUERIES, "source").scores
+    found = _asked(tmp_path / "index", *absolute).group_scores(QUERIES, "source").scores
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
     with pytest.raises(ConfigError, match="relative: true, but the index"):
-        _asked(tmp_path / "absolute", WORDS, channel).top(queries, 1)
+        _asked(tmp_path / "absolute", WORDS, channel).top(QUERIES, 1)
 
 
 def test_why_and_groups_tell_what_a_relative_channel_gave(tmp_path: Path) -> None:
     index = _index_of(tmp_path / "index", WORDS, GRADIENTS)
-    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
-    for hits in index.top(queries, 3, why=True):
+    for hits in index.top(QUERIES, 3, why=True):
         for hit in hits:
             assert sum(hit.why.channels.values()) == pytest.approx(hit.score, rel=1e-5)
-    found = index.group_scores(queries, "source", why=True)
+    found = index.group_scores(QUERIES, "source", why=True)
     np.testing.assert_allclose(sum(found.channels.values()), found.scores, rtol=1e-5)
 
 
@@ -794,14 +741,10 @@ def test_a_query_of_which_nothing_is_known_scores_0(tmp_path: Path) -> None:
     assert not index.group_scores([Example("p", "", "a")], "source").scores.any()
 
 
-def test_not_all_weights_are_relative() -> None:
+@pytest.mark.parametrize("other", [{"relative": True}, {"weight": 0}])
+def test_not_all_weights_are_relative(other: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="cannot all have 'relative: true'"):
-        _relative(GRADIENTS, {"method": "ngram", "relative": True})
-
-
-def test_channels_that_count_nothing_are_nothing_to_be_relative_to() -> None:
-    with pytest.raises(ConfigError, match="cannot all have 'relative: true'"):
-        _relative(GRADIENTS, {"method": "ngram", "weight": 0})
+        _relative(GRADIENTS, {"method": "ngram", **other})
 
 
 def test_a_sum_that_differs_by_roundings_alone_is_no_size_to_be_brought_to() -> None:
@@ -831,7 +774,7 @@ def test_damaged_reference_groups_are_one_line(tmp_path: Path, number: int) -> N
 
 
 def test_examples_of_which_a_view_shows_nothing_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     corpus = Corpus.from_examples(
         [Example("" if n % 3 == 0 else f"question {n}", f"answer {n} is here", id=f"e{n}") for n in range(12)]
@@ -844,10 +787,7 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
     index = ["index", "some.jsonl", "--recipe", "recipe.yaml", "--set", "shard_rows=4", "--out"]
     parts = [[*index, f"p{number}", "--part", f"{number}/2"] for number in (1, 2)]
     for command in ([*index, "i"], *parts, ["append", "joined", "p1", "p2"]):
-        monkeypatch.setattr("sys.argv", ["airrep", *command])
-        with contextlib.suppress(SystemExit):
-            main()
-        said = " ".join(capsys.readouterr().err.split())
+        said = " ".join(run(*command).err.split())
         assert "'prompts' has nothing to read in 4 examples, so its score is 0" in said, command
         assert "'responses' has nothing to read" not in said
 

@@ -216,9 +216,7 @@ def test_a_setting_gives_candidates_to_channels_that_keep_nothing(
 
 def test_the_size_of_relative_scores_is_told_by_few_examples(tmp_path: Path, queries: Corpus) -> None:
     train = make_corpus(300)
-    made = [
-        airrep.build_index(train, tmp_path / str(count), recipe=recipe(count, relative=True)) for count in (None, K)
-    ]
+    made = [airrep.build_index(train, tmp_path / str(n), recipe=recipe(n, relative=True)) for n in (None, K)]
     whole, some = (one.ask(queries[:1]) for one in made)
     READ.clear()
     score_all(some)
@@ -246,15 +244,10 @@ def test_it_is_told(index: airrep.Index, queries: Corpus) -> None:
             "channel (method) tfidf: candidates=5 works only with methods that",
         ),
         (recipe()[2:], "candidates: every method has 'candidates' or 'relative'"),
-        (
-            [{**recipe()[0], "relative": True}, recipe()[2]],
-            "every method has 'candidates' or 'relative'",
-        ),
+        ([{**recipe()[0], "relative": True}, recipe()[2]], "every method has 'candidates' or 'relative'"),
     ],
 )
-def test_bad_candidates_are_refused_before_any_work(
-    tmp_path: Path, channels: list[dict[str, Any]], message: str
-) -> None:
+def test_bad_candidates_are_refused_before_work(tmp_path: Path, channels: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         airrep.build_index(TRAIN, tmp_path / "index", recipe=channels)
     assert message in str(refused.value)

@@ -157,13 +157,8 @@ class Counting:
     def __init__(
         self, mix: float = 0.5, smoothing: float = 0.1, length: float = 0.5, skip: float = 0.0, copied: bool = False
     ) -> None:
-        self.share, self.smoothing, self.length, self.skip, self.copied = (
-            mix / (1 - mix),
-            smoothing,
-            length,
-            skip,
-            copied,
-        )
+        self.share, self.smoothing, self.length = mix / (1 - mix), smoothing, length
+        self.skip, self.copied = skip, copied
         self.members = [self.counts(one) for one in TRAIN]
         self.corpus = sum((counts for counts, _ in self.members), Counter())
 

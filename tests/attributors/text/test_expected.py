@@ -195,9 +195,7 @@ def test_channels_read_one_language_model_and_each_corpus_is_looked_through_once
 
 
 @pytest.mark.parametrize("store", ["none", "kept"])
-def test_losses_that_came_with_gradients_are_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+def test_losses_beside_gradients_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     folder, read = tiny_lm(tmp_path / "lm", "llama", tokenizer=tiny_tokenizer(chat=CHAT)), []
     shared = {"lm": folder, "device": "cpu", "precision": "float32"}
     small = {"store": store if store == "none" else str(tmp_path / store), "sample": 8, "rank": 2, "sketch": 64}

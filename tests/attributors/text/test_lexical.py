@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
-from worlds.commands import runner
+from worlds.commands import Run
 from worlds.small_world import make_corpus
 
 import airrep
@@ -165,19 +165,15 @@ def test_draws_heed_filters_deletions_and_equal_texts(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., tuple[int, str]]:
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, str]]:
     """Run the command line in this process, in an empty folder; its exit status and stderr."""
     monkeypatch.chdir(tmp_path)
 
-    plain = runner(capsys, monkeypatch)
-
-    def run(*arguments: str) -> tuple[int, str]:
-        ran = plain(*arguments)
+    def status_and_stderr(*arguments: str) -> tuple[int, str]:
+        ran = run(*arguments)
         return ran.status, ran.err
 
-    return run
+    return status_and_stderr
 
 
 def test_the_command_line_draws_from_a_dsir_index_alone(run: Callable[..., tuple[int, str]]) -> None:
@@ -194,31 +190,16 @@ def test_the_command_line_draws_from_a_dsir_index_alone(run: Callable[..., tuple
     assert Path("b.jsonl").read_bytes() == Path("a.jsonl").read_bytes()
     assert run("select", "dsir", *asked, "c.jsonl")[0] == 0
     status, told = run("select", "tfidf", *asked, "d.jsonl", "--set", "resample=true")
-    assert (status, "tfidf: method 'tfidf' has no importance weights to sample by" in told) == (
-        1,
-        True,
-    )
+    assert (status, "tfidf: method 'tfidf' has no importance weights to sample by" in told) == (1, True)
     status, told = run("select", "dsir", *asked, "d.jsonl", "--set", "seed=7")
     assert (status, "--set seed= works only with --set resample=true" in told) == (1, True)
     assert not Path("d.jsonl").exists()
 
 
 WORDS = [
-    "it",
-    "It",
-    "is",
-    "cat",
-    "a",
-    "\u00e9t\u00e9",
-    "e\u0301t",
-    "\u0130stanbul",
-    "\u732b\u304c",
-    "foo_1",
-    "x-y",
-    ".",
-    "12",
-    "\n",
-]
+    "it", "It", "is", "cat", "a", "\u00e9t\u00e9", "e\u0301t", "\u0130stanbul", "\u732b\u304c", "foo_1", "x-y", ".",
+    "12", "\n",
+]  # fmt: skip
 """Words of one letter and of more, accents composed and not, a sign that is two in lower case, signs without spaces."""
 SETTINGS = [{}, {"ngrams": 3}, {"signs": True, "view": "response"}, {"min_count": 4, "ngrams": 2}]
 
@@ -369,19 +350,15 @@ def test_indexes_from_before_read_as_they_did(name: str) -> None:
     assert make_attributor(name, {"signs": True}).settings.model_dump(mode="json")["signs"] is True
 
 
-def test_the_command_says_where_words_have_no_spaces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = runner(capsys, monkeypatch)
+def test_the_command_says_where_words_have_no_spaces(run: Callable[..., tuple[int, str]]) -> None:
     rows = [{"prompt": "a", "response": text} for text in (RELATED, OTHER, "an English one", "one more, 春 in it")]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     said = "2 responses have no spaces between words"
     for method in METHODS:
-        assert said in run("index", "rows.jsonl", "--method", method, "--out", method).err
-        again = run("index", "rows.jsonl", "--method", method, "--set", "signs=true", "--out", f"{method} signs")
-        assert (again.status, said in again.err) == (0, False)
-    assert said not in run("index", "rows.jsonl", "--method", "ngram", "--set", "tokenizer=subwords", "--out", "x").err
+        assert said in run("index", "rows.jsonl", "--method", method, "--out", method)[1]
+        status, err = run("index", "rows.jsonl", "--method", method, "--set", "signs=true", "--out", f"{method} signs")
+        assert (status, said in err) == (0, False)
+    assert said not in run("index", "rows.jsonl", "--method", "ngram", "--set", "tokenizer=subwords", "--out", "x")[1]
 
 
 def test_words_of_mixed_texts() -> None:

@@ -24,15 +24,9 @@ from airrep.scoring.products import ask
 from airrep.scoring.topk import top_k
 
 TEXTS = [
-    ("a", "the cat sat on the mat"),
-    ("b", "the dog sat on the log"),
-    ("c", "The end."),
-    ("d", ""),
-    ("e", "cat"),
-    ("f", "the cat sat on the mat"),
-    ("g", "numbers 1 2 3, and 4!"),
-    ("h", "  \n "),
-]
+    ("a", "the cat sat on the mat"), ("b", "the dog sat on the log"), ("c", "The end."), ("d", ""), ("e", "cat"),
+    ("f", "the cat sat on the mat"), ("g", "numbers 1 2 3, and 4!"), ("h", "  \n "),
+]  # fmt: skip
 QUERIES = [("q", "the cat sat"), ("r", "something else"), ("s", ""), ("t", "on the log 3")]
 
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -87,16 +81,10 @@ def reference(train: list[str], group: list[str], query: str, settings: NgramSet
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {"orders": (1,)},
-        {"orders": (2, 4)},
-        {"mix": 0.1},
-        {"mix": 0.95, "length": 0.0},
-        {"length": 1.0, "smoothing": 2},
-        {"skip": 0.5},
-        {"orders": (2,), "skip": 3.0, "smoothing": 2},
+        {}, {"orders": (1,)}, {"orders": (2, 4)}, {"mix": 0.1}, {"mix": 0.95, "length": 0.0},
+        {"length": 1.0, "smoothing": 2}, {"skip": 0.5}, {"orders": (2,), "skip": 3.0, "smoothing": 2},
     ],
-)
+)  # fmt: skip
 def test_groups_and_examples_have_the_scores_of_the_equation(changes: dict) -> None:
     settings = NgramSettings(**changes)
     method = NgramAttributor(settings)
@@ -200,9 +188,8 @@ def test_other_pools_take_single_gains_and_other_methods_have_no_counts(tmp_path
     single = index.group_scores(ASKED, {"0": ["0"], "1": ["1"]}).scores
     np.testing.assert_allclose(both[:, 0], single.sum(axis=1), rtol=1e-5)
     other = build_index(STORED, tmp_path / "tfidf", method="tfidf")
-    with pytest.raises(
-        ConfigError, match=r"pool 'ngram-lm' .*: needs counts of n-grams, but tfidf has none\. Use method ngram"
-    ):
+    told = r"pool 'ngram-lm' .*: needs counts of n-grams, but tfidf has none\. Use method ngram"
+    with pytest.raises(ConfigError, match=told):
         other.group_scores(ASKED, {"both": ["0", "1"]}, pool="ngram-lm")
     with pytest.raises(ConfigError, match="pool 'order.* needs .*but ngram does not"):
         index.group_scores(ASKED, {"both": ["0", "1"]}, pool="order-1")

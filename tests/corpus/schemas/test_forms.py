@@ -39,160 +39,116 @@ def read(record: Any, **options: Any) -> list[tuple[str, str]]:
 
 TALK = said(("user", "Hi"), ("assistant", "Hello."), ("user", "2+2?"), ("assistant", "4"))
 AS_TRL = ", joined without a chat template as trl does"
-FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
-    (f"prompt and completion{AS_TRL}", {"prompt": "The sky is", "completion": " blue."}, ("The sky is", " blue.")),
-    (
-        "prompt and completion",
-        {"prompt": said(("user", "Sky?")), "completion": said(("assistant", "Blue."))},
-        ("Sky?", "Blue."),
-    ),
-    (
-        "prompt and completion",
-        {"prompt": said(("system", "Be brief."), ("user", "Sky?")), "completion": "Blue."},
-        ("System: Be brief.\nUser: Sky?", "Blue."),
-    ),
-    ("prompt and completion", {"prompt": "Sky?", "completion": said(("assistant", "Blue."))}, ("Sky?", "Blue.")),
-    (f"prompt and completion{AS_TRL}", {"prompt": "Sky?", "completion": "Blue.", "label": True}, ("Sky?", "Blue.")),
-    (
-        "instruction, input and output (Alpaca)",
-        {"instruction": "Sum.", "input": "1 2", "output": "3", "system": "", "history": []},
-        ("Sum.\n\n1 2", "3"),
-    ),
-    (
-        'instruction, input and output (Alpaca) (only the last assistant turn; turns="all" uses every one)',
-        {"instruction": "And 3+3?", "input": "", "output": "6", "system": "Count.", "history": [["2+2?", "4"]]},
-        ("System: Count.\nUser: 2+2?\nAssistant: 4\nUser: And 3+3?", "6"),
-    ),
-    (
-        "instruction, context and response (Dolly)",
-        {"instruction": "Who?", "context": "Ada wrote it.", "response": "Ada", "category": "closed_qa"},
-        ("Who?\n\nAda wrote it.", "Ada"),
-    ),
-    (
-        "instruction, context and response (Dolly)",
-        {"instruction": "Name a tree.", "context": "", "response": "Oak"},
-        ("Name a tree.", "Oak"),
-    ),
-    (
-        "question and response",
-        {"id": "flan.1", "system_prompt": "Be brief.", "question": "Why?", "response": "So."},
-        ("System: Be brief.\nUser: Why?", "So."),
-    ),
-    ("question and response", {"system_prompt": "", "question": "Why?", "response": "So."}, ("Why?", "So.")),
-    ("query and response", {"query": "Why?", "response": "So."}, ("Why?", "So.")),
-    ("input and output", {"input": "Why?", "output": "So."}, ("Why?", "So.")),
-    ("conversations", {"id": "x_0", "conversations": shared(("human", "Hi"), ("gpt", "Hello."))}, ("Hi", "Hello.")),
-    (
-        "conversations",
-        {"conversations": shared(("human", "Hi"), ("gpt", "Hello.")), "system": "Be kind.", "tools": json.dumps(TOOLS)},
-        (f"Tools: {json.dumps(TOOLS)}\nSystem: Be kind.\nUser: Hi", "Hello."),
-    ),
-    (
-        'messages (only the last assistant turn; turns="all" uses every one)',
-        {"messages": TALK},
-        ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4"),
-    ),
-    (
-        "messages",
-        {"messages": [*said(("user", "Weather?")), {"role": "assistant", "content": None, "tool_calls": [CALL]}]},
-        ("Weather?", '{"name": "weather", "arguments": {"city": "Bern", "unit": "C"}}'),
-    ),
-    (
-        'messages (only the last assistant turn; turns="all" uses every one)',
-        {
-            "tools": TOOLS,
-            "parallel_tool_calls": False,
-            "messages": [
-                *said(("user", "Weather?")),
-                {"role": "assistant", "tool_calls": [CALL]},
-                {"role": "tool", "tool_call_id": "call_1", "content": "21 C"},
-                *said(("assistant", "It is 21 C.")),
-            ],
-        },
-        (
-            (
-                'Tools: [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]\n'
-                'User: Weather?\nAssistant: {"name": "weather", "arguments": {"city": "Bern", "unit": "C"}}\nTool: 21 C'
-            ),
-            "It is 21 C.",
-        ),
-    ),
-    (
-        "messages",
-        {
-            "messages": [
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "text", "text": "What is it?"},
-                        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
-                    ],
-                },
-                {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]},
-            ]
-        },
-        ("What is it?\n[image]", "A cat."),
-    ),
-    (
-        f"preference pairs (chosen){AS_TRL}",
-        {"prompt": "Sky?", "chosen": "Blue.", "rejected": "Green."},
-        ("Sky?", "Blue."),
-    ),
-    (
-        "preference pairs (chosen)",
-        {
-            "prompt": "Sky?",
-            "prompt_id": "a",
-            "chosen": said(("user", "Sky?"), ("assistant", "Blue.")),
-            "score_chosen": 8.5,
-        },
-        ("Sky?", "Blue."),
-    ),
-    (
-        "preference pairs (chosen)",
-        {
-            "prompt": said(("user", "Sky?")),
-            "chosen": said(("assistant", "Blue.")),
-            "rejected": said(("assistant", "No.")),
-        },
-        ("Sky?", "Blue."),
-    ),
-    (
-        "preference pairs (chosen)",
-        {"system": "Be brief.", "question": "Sky?", "chosen": "Blue.", "rejected": "Green."},
-        ("System: Be brief.\nUser: Sky?", "Blue."),
-    ),
-    (
-        "preference pairs (chosen)",
-        {
-            "chosen": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Sky?\n\nAssistant: Blue.",
-            "rejected": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Sky?\n\nAssistant: Go away.",
-        },
-        ("User: Hi\nAssistant: Hello.\nUser: Sky?", "Blue."),
-    ),
-    (
-        "preference pairs (chosen)",
-        {"chosen": "The sky is blue.", "rejected": "The sky is green."},
-        ("The sky is ", "blue."),
-    ),
-    (
-        "preference pairs (chosen)",
-        {
-            "conversations": shared(("human", "Sky?")),
-            "chosen": {"from": "gpt", "value": "Blue."},
-            "rejected": {"from": "gpt", "value": "Green."},
-        },
-        ("Sky?", "Blue."),
-    ),
-    (
-        "text alone (no prompt: all of it is the response)",
-        {"text": "Once upon a time.", "meta": {"set": "books"}},
-        ("", "Once upon a time."),
-    ),
+CALL_TEXT = '{"name": "weather", "arguments": {"city": "Bern", "unit": "C"}}'
+ASKED, BLUE, GREETED = said(("user", "Sky?")), said(("assistant", "Blue.")), shared(("human", "Hi"), ("gpt", "Hello."))
+ONLY_LAST = ' (only the last assistant turn; turns="all" uses every one)'
+LOOKED_UP = [
+    *said(("user", "Weather?")),
+    {"role": "assistant", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "21 C"},
+    *said(("assistant", "It is 21 C.")),
 ]
+SEEN = [
+    {"type": "text", "text": "What is it?"},
+    {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+]
+CAT = [{"type": "text", "text": "A cat."}]
+FORMS: dict[str, list[tuple[dict[str, Any], tuple[str, str]]]] = {
+    f"prompt and completion{AS_TRL}": [
+        ({"prompt": "The sky is", "completion": " blue."}, ("The sky is", " blue.")),
+        ({"prompt": "Sky?", "completion": "Blue.", "label": True}, ("Sky?", "Blue.")),
+    ],
+    "prompt and completion": [
+        ({"prompt": ASKED, "completion": BLUE}, ("Sky?", "Blue.")),
+        (
+            {"prompt": said(("system", "Be brief."), ("user", "Sky?")), "completion": "Blue."},
+            ("System: Be brief.\nUser: Sky?", "Blue."),
+        ),
+        ({"prompt": "Sky?", "completion": BLUE}, ("Sky?", "Blue.")),
+    ],
+    "instruction, input and output (Alpaca)": [
+        ({"instruction": "Sum.", "input": "1 2", "output": "3", "system": "", "history": []}, ("Sum.\n\n1 2", "3"))
+    ],
+    f"instruction, input and output (Alpaca){ONLY_LAST}": [
+        (
+            {"instruction": "And 3+3?", "input": "", "output": "6", "system": "Count.", "history": [["2+2?", "4"]]},
+            ("System: Count.\nUser: 2+2?\nAssistant: 4\nUser: And 3+3?", "6"),
+        )
+    ],
+    "instruction, context and response (Dolly)": [
+        (
+            {"instruction": "Who?", "context": "Ada wrote it.", "response": "Ada", "category": "closed_qa"},
+            ("Who?\n\nAda wrote it.", "Ada"),
+        ),
+        ({"instruction": "Name a tree.", "context": "", "response": "Oak"}, ("Name a tree.", "Oak")),
+    ],
+    "question and response": [
+        (
+            {"id": "flan.1", "system_prompt": "Be brief.", "question": "Why?", "response": "So."},
+            ("System: Be brief.\nUser: Why?", "So."),
+        ),
+        ({"system_prompt": "", "question": "Why?", "response": "So."}, ("Why?", "So.")),
+    ],
+    "query and response": [({"query": "Why?", "response": "So."}, ("Why?", "So."))],
+    "input and output": [({"input": "Why?", "output": "So."}, ("Why?", "So."))],
+    "conversations": [
+        ({"id": "x_0", "conversations": GREETED}, ("Hi", "Hello.")),
+        (
+            {"conversations": GREETED, "system": "Be kind.", "tools": json.dumps(TOOLS)},
+            (f"Tools: {json.dumps(TOOLS)}\nSystem: Be kind.\nUser: Hi", "Hello."),
+        ),
+    ],
+    f"messages{ONLY_LAST}": [
+        ({"messages": TALK}, ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4")),
+        (
+            {"tools": TOOLS, "parallel_tool_calls": False, "messages": LOOKED_UP},
+            (f"Tools: {json.dumps(TOOLS)}\nUser: Weather?\nAssistant: {CALL_TEXT}\nTool: 21 C", "It is 21 C."),
+        ),
+    ],
+    "messages": [
+        (
+            {"messages": [*said(("user", "Weather?")), {"role": "assistant", "content": None, "tool_calls": [CALL]}]},
+            ("Weather?", CALL_TEXT),
+        ),
+        (
+            {"messages": [{"role": "user", "content": SEEN}, {"role": "assistant", "content": CAT}]},
+            ("What is it?\n[image]", "A cat."),
+        ),
+    ],
+    f"preference pairs (chosen){AS_TRL}": [
+        ({"prompt": "Sky?", "chosen": "Blue.", "rejected": "Green."}, ("Sky?", "Blue."))
+    ],
+    "preference pairs (chosen)": [
+        ({"prompt": "Sky?", "prompt_id": "a", "chosen": [*ASKED, *BLUE], "score_chosen": 8.5}, ("Sky?", "Blue.")),
+        ({"prompt": ASKED, "chosen": BLUE, "rejected": said(("assistant", "No."))}, ("Sky?", "Blue.")),
+        (
+            {"system": "Be brief.", "question": "Sky?", "chosen": "Blue.", "rejected": "Green."},
+            ("System: Be brief.\nUser: Sky?", "Blue."),
+        ),
+        (
+            {
+                "chosen": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Sky?\n\nAssistant: Blue.",
+                "rejected": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Sky?\n\nAssistant: Go away.",
+            },
+            ("User: Hi\nAssistant: Hello.\nUser: Sky?", "Blue."),
+        ),
+        ({"chosen": "The sky is blue.", "rejected": "The sky is green."}, ("The sky is ", "blue.")),
+        (
+            {
+                "conversations": shared(("human", "Sky?")),
+                "chosen": {"from": "gpt", "value": "Blue."},
+                "rejected": {"from": "gpt", "value": "Green."},
+            },
+            ("Sky?", "Blue."),
+        ),
+    ],
+    "text alone (no prompt: all of it is the response)": [
+        ({"text": "Once upon a time.", "meta": {"set": "books"}}, ("", "Once upon a time."))
+    ],
+}
 
 
-@pytest.mark.parametrize(("form", "record", "example"), FORMS)
+@pytest.mark.parametrize(("form", "record", "example"), [(form, *row) for form, rows in FORMS.items() for row in rows])
 def test_reads_a_record_and_says_what_it_is(form: str, record: dict[str, Any], example: tuple[str, str]) -> None:
     told, found, earlier = Schema().parse(record)
     assert (told, [(fields.prompt, fields.response) for fields in found]) == (form, [example])
@@ -211,11 +167,8 @@ def test_a_greeting_is_no_earlier_turn() -> None:
 def test_every_turn_is_an_example_with_its_number() -> None:
     corpus = Corpus.from_records([{"id": "a", "messages": TALK}, {"id": "b", "messages": TALK[:2]}], turns="all")
     assert list(corpus.ids.to_pylist()) == ["a/1", "a/2", "b"]
-    assert [(one.prompt, one.response) for one in corpus] == [
-        ("Hi", "Hello."),
-        ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4"),
-        ("Hi", "Hello."),
-    ]
+    greeting, sum_of_two = ("Hi", "Hello."), ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4")
+    assert [(one.prompt, one.response) for one in corpus] == [greeting, sum_of_two, greeting]
     assert [dict(one.metadata) for one in corpus] == [{"turn": 1}, {"turn": 2}, {}]
     assert corpus.forms == {"messages": 2}
 
@@ -463,7 +416,6 @@ def test_pairs_are_one_example_each_that_reads_back(tmp_path: Path) -> None:
     assert other.reading_hash != corpus[0].reading_hash
 
 
-CALL_TEXT = '{"name": "weather", "arguments": {"city": "Bern", "unit": "C"}}'
 CALLED = [
     {"role": "assistant", "content": "", "tool_calls": [CALL]},
     {"role": "tool", "content": "5 C"},
@@ -519,7 +471,7 @@ def test_a_rejected_call_is_a_call_on_its_side_of_the_pair() -> None:
         ({"prompt": "Sky?", "chosen": "Blue.", "rejected": " "}, "rejected is blank; text is expected"),
         (
             {"chosen": TALK, "rejected": said(("user", "Hey"), ("assistant", "No."))},
-            "chosen and rejected answer different prompts",
+            "rejected answer different prompts",
         ),
     ],
 )

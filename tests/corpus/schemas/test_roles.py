@@ -47,11 +47,8 @@ def test_a_call_in_a_message_of_its_own_is_the_assistants() -> None:
     first, second = read(ASK, said, {"role": "tool_response", "content": "31"}, ANSWER, turns="all")
     assert (first.response, second.response) == (said["content"], "Hello")
     assert first.chat is not None
-    assert first.chat["messages"][1] == {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"type": "function", "function": call}],
-    }
+    calls = [{"type": "function", "function": call}]
+    assert first.chat["messages"][1] == {"role": "assistant", "content": "", "tool_calls": calls}
 
 
 def test_an_unknown_role_is_refused_by_name() -> None:

@@ -95,11 +95,8 @@ def test_trl_reads_a_conversation_up_to_its_last_answer(turns: Turns) -> None:
         Corpus.from_records([{"messages": TALK[:1]}], trained_with="trl", turns=turns)
     note = " (messages after the last answer: not read)"
     chat = Corpus.from_records([{"messages": TALK[:4]}], trained_with="trl", turns=turns)
-    assert (chat.reading.forms, chat[0].response, chat[0].chat) == (
-        (f"messages{note}",),
-        "4",
-        {"messages": TALK[:3], "learn": "all"},
-    )
+    assert (chat.reading.forms, chat[0].response) == ((f"messages{note}",), "4")
+    assert chat[0].chat == {"messages": TALK[:3], "learn": "all"}
     wrong = {**TALK[2], "weight": 0}  # trl follows no such mark
     for said, expected in ((TALK[2:4], {"form": "messages"}), ([*TALK[2:4], wrong, TALK[3]], {"asked": 2})):
         found = Corpus.from_records([{"prompt": TALK[:2], "completion": said}], trained_with="trl", turns=turns)
@@ -156,9 +153,7 @@ def test_trl_reads_no_system_prompt_beside_its_own_fields(record: dict[str, Any]
         ("Yes", "No", "", ["Yes", "No"]),
     ],
 )
-def test_trl_splits_texts_without_a_prompt_where_they_differ(
-    chosen: str, rejected: str, prompt: str, responses: list[str]
-) -> None:
+def test_trl_splits_pairs_where_they_differ(chosen: str, rejected: str, prompt: str, responses: list[str]) -> None:
     pair = {"chosen": chosen, "rejected": rejected}
     found = read(pair, "trl", preferences="both")
     assert [(one.prompt, one.response, one.chat) for one in found] == [

@@ -66,17 +66,10 @@ TWICE = pa.table([["p"], ["one"], ["other"]], names=["prompt", "response", "resp
 
 
 FORMATS: dict[str, bytes] = {
-    "jsonl": lines(ROWS),
-    "ndjson": lines(ROWS).replace(b"\n", b"\r\n\n"),
-    "json": json.dumps(ROWS, indent=2).encode(),
-    "objects.json": lines(ROWS),
-    "csv": table(","),
-    "tsv": table("\t"),
-    "parquet": parquet(ROWS),
-    "feather": ipc(ROWS),
-    "arrow": ipc(ROWS),
-    "stream.arrow": ipc(ROWS, pa.ipc.new_stream),
-}
+    "jsonl": lines(ROWS), "ndjson": lines(ROWS).replace(b"\n", b"\r\n\n"), "json": json.dumps(ROWS, indent=2).encode(),
+    "objects.json": lines(ROWS), "csv": table(","), "tsv": table("\t"), "parquet": parquet(ROWS), "feather": ipc(ROWS),
+    "arrow": ipc(ROWS), "stream.arrow": ipc(ROWS, pa.ipc.new_stream),
+}  # fmt: skip
 
 
 def zstandard(content: bytes) -> bytes:
@@ -385,9 +378,8 @@ def test_reads_a_hub_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert read_corpus("org/name").reading.hub == (f"org/name@{'0a' * 20}",)
     files[f"hf://datasets/org/name@{'0b' * 20}/c.parquet"] = {}
     assert read_corpus("org/name").reading.hub == ()
-    with pytest.raises(
-        DataError, match=r"org/name: no such file, and .*'dev' .* cannot be loaded .*one of \['train'\]"
-    ):
+    told = r"org/name: no such file, and .*'dev' .* cannot be loaded .*one of \['train'\]"
+    with pytest.raises(DataError, match=told):
         read_corpus("org/name", split="dev")
     with pytest.raises(DataError, match=r"'dev' of config 'de' .* cannot be loaded"):
         read_corpus("org/name", split="dev", config="de")

@@ -47,9 +47,7 @@ def test_missing_values_are_left_out_of_means_and_of_both_sides_of_a_difference(
 
 @pytest.mark.parametrize("value", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize(("tasks", "units"), [(("a",) * 8, 8), (("a", "a", "b", "b", "c", "c"), 3)])
-def test_equal_values_have_an_interval_that_holds_what_others_may_be(
-    value: float, tasks: tuple[str, ...], units: int
-) -> None:
+def test_equal_values_have_an_interval_for_what_others_may_be(value: float, tasks: tuple[str, ...], units: int) -> None:
     """With 2.5 % chance only a share 0.025^(1/n) of queries, or of tasks, has this value; the rest lies in 0 to 1."""
     found = TaskResamples(tasks, True, 50, 0).estimate(np.full(len(tasks), value))
     share = 0.025 ** (1 / units)
@@ -209,10 +207,8 @@ def test_a_denominator_that_may_be_nothing_has_no_interval() -> None:
 
 
 def test_values_that_err_alike_have_a_narrow_ratio() -> None:
-    found, apart = (
-        paired_ratio((4.0, 0.5), (2.0, 0.25), 0.25),
-        paired_ratio((4.0, 0.5), (2.0, 0.25), math.hypot(0.5, 0.25)),
-    )
+    found = paired_ratio((4.0, 0.5), (2.0, 0.25), 0.25)
+    apart = paired_ratio((4.0, 0.5), (2.0, 0.25), math.hypot(0.5, 0.25))
     assert found is not None
     assert apart is not None
     assert found[0] == apart[0] == 2.0

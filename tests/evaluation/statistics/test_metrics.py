@@ -311,9 +311,7 @@ def test_instances_whose_second_seed_tells_nothing_have_no_ceiling() -> None:
         (np.ones((2, 2, 3)), 0, ConfigError, "averaged=0: must be at least 1"),
     ],
 )
-def test_a_noise_ceiling_needs_two_seeds_that_vary(
-    by_seed: np.ndarray, averaged: int, error: type[Exception], message: str
-) -> None:
+def test_a_ceiling_needs_two_seeds(by_seed: np.ndarray, averaged: int, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         noise_ceiling(by_seed, averaged)
 

@@ -45,16 +45,10 @@ def test_a_citation_tells_where_an_example_stands() -> None:
         (None, (), (BUILT,), 3, (None, None, None, "a" * 64)),
     ],
     ids=[
-        "hub",
-        "saved",
-        "appended",
-        "several appends",
-        "appends that share an entry",
-        "which of two",
-        "a file of text",
+        "hub", "saved", "appended", "several appends", "appends that share an entry", "which of two", "a file of text",
         "from memory",
     ],
-)
+)  # fmt: skip
 def test_what_may_be_another_is_not_told(
     place: str | None, hub: tuple[str, ...], corpora: tuple[CorpusPart, ...], row: int, expected: tuple[Any, ...]
 ) -> None:

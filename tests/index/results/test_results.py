@@ -143,22 +143,14 @@ def _artifact(path: Path, value: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     ("name", "path"),
     [
-        ("helpful", ("order",)),
-        ("helpful", ("provenance",)),
-        ("helpful", ("provenance", "method")),
-        ("helpful", ("provenance", "units")),
-        ("helpful", ("provenance", "sign")),
-        ("helpful", ("queries", 1, "query")),
-        ("helpful", ("queries", 1, "query", "prompt")),
-        ("helpful", ("queries", 0, "hits", 1, "score")),
-        ("helpful", ("queries", 0, "hits", 1, "example", "id")),
-        ("group", ("groups",)),
-        ("group", ("groups", 2, "size")),
-        ("group", ("queries", 0, "scores")),
-        ("what-if", ("kept",)),
+        ("helpful", ("order",)), ("helpful", ("provenance",)), ("helpful", ("provenance", "method")),
+        ("helpful", ("provenance", "units")), ("helpful", ("provenance", "sign")), ("helpful", ("queries", 1, "query")),
+        ("helpful", ("queries", 1, "query", "prompt")), ("helpful", ("queries", 0, "hits", 1, "score")),
+        ("helpful", ("queries", 0, "hits", 1, "example", "id")), ("group", ("groups",)),
+        ("group", ("groups", 2, "size")), ("group", ("queries", 0, "scores")), ("what-if", ("kept",)),
         ("what-if", ("queries", 1, "change")),
     ],
-)
+)  # fmt: skip
 def test_what_is_missing_is_named_in_one_line(name: str, path: tuple[str | int, ...], tmp_path: Path) -> None:
     run = _artifact(tmp_path / "run", _drop(json.loads(json.dumps(RESULTS[name].to_dict())), path))
     with pytest.raises(DataError) as caught:

@@ -208,11 +208,8 @@ def run(folder: Path, steps: tuple[int, ...], rates: dict[int, float]) -> Path:
 def test_the_rate_of_a_checkpoint_is_the_mean_since_the_one_before(tmp_path: Path) -> None:
     out = run(tmp_path, (2, 4, 10), {1: 1.0, 2: 3.0, 4: 0.5, 7: 0.25, 10: 0.75})
     found = trainer_checkpoints(out)
-    assert [(each.path.name, each.rate) for each in found] == [
-        ("checkpoint-2", 2.0),
-        ("checkpoint-4", 0.5),
-        ("checkpoint-10", 0.5),
-    ]
+    rates = [(each.path.name, each.rate) for each in found]
+    assert rates == [("checkpoint-2", 2.0), ("checkpoint-4", 0.5), ("checkpoint-10", 0.5)]
     assert trainer_checkpoints(out / "checkpoint-4") == found[:2]
     assert trainer_checkpoints(tmp_path / "checkpoint-2" / "nothing") == ()
 

@@ -114,9 +114,7 @@ def test_it_computes_what_the_safetensors_do(given: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["Q5_1", "BF16"])
-def test_blocks_that_are_held_give_what_float32_gives(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_that_are_held_give_float32_s_values(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_gguf(tmp_path / "tiny.gguf", quantised=kind, hidden_size=32, intermediate_size=64)
     monkeypatch.setattr(held, "_AT_A_TIME", 100)  # several parts of each weight
     packed = load(file, stored=True)
@@ -170,9 +168,7 @@ def test_quantised_weights_are_those_that_the_file_gives_back(kind: str, tmp_pat
     assert np.isfinite(lm.losses(lm.tokenise(some_examples()))).all()
 
 
-def test_its_template_counts_and_its_fingerprint_is_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_template_counts_and_its_fingerprint_is_the_file_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lm = load(write_gguf(tmp_path / "tiny.gguf", CHAT))
     assert lm.reading["template"] == "chat"
     own = lm.fingerprint

@@ -84,9 +84,8 @@ def test_checkpoints_tell_too_and_a_model_card_names_the_one_before(tmp_path: Pa
     folder = Path(tiny_lm(tmp_path / "out"))
     (folder / "checkpoint-9").mkdir()
     (folder / "README.md").write_text("---\nlibrary_name: peft\nbase_model: some/base\n---\n")
-    with pytest.raises(
-        ConfigError, match=r"left checkpoint-9 in.*before training \(some/base, as its README\.md says\)"
-    ):
+    told = r"left checkpoint-9 in.*before training \(some/base, as its README\.md says\)"
+    with pytest.raises(ConfigError, match=told):
         named(folder).before()
 
 

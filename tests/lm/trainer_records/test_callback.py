@@ -57,17 +57,10 @@ class Watched(Trainer):
 def train(folder: Path, callback: AttributionCallback, data: Any = None, resume: Any = None, **changes: Any) -> Watched:
     torch.manual_seed(0)
     settings = {
-        "per_device_train_batch_size": 3,
-        "num_train_epochs": 2,
-        "learning_rate": 1e-3,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "remove_unused_columns": False,
-        "dataloader_pin_memory": False,
-    }
+        "per_device_train_batch_size": 3, "num_train_epochs": 2, "learning_rate": 1e-3, "logging_steps": 1,
+        "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True,
+        "remove_unused_columns": False, "dataloader_pin_memory": False,
+    }  # fmt: skip
     arguments = TrainingArguments(str(folder), **{**settings, **changes})
     made = Watched(
         tiny_network(vocab_size=64), arguments, train_dataset=Rows(16) if data is None else data, callbacks=[callback]
@@ -79,12 +72,8 @@ def train(folder: Path, callback: AttributionCallback, data: Any = None, resume:
 @pytest.mark.parametrize("accumulated", [1, 2])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_rows_of_each_step_are_those_that_the_model_saw(tmp_path: Path, accumulated: int, workers: int) -> None:
-    made = train(
-        tmp_path / "out",
-        AttributionCallback(tmp_path / "record"),
-        gradient_accumulation_steps=accumulated,
-        dataloader_num_workers=workers,
-    )
+    how = {"gradient_accumulation_steps": accumulated, "dataloader_num_workers": workers}
+    made = train(tmp_path / "out", AttributionCallback(tmp_path / "record"), **how)
     record = read_training_record(tmp_path / "record")
     assert [(step.first, step.last) for step in record.steps] == [(step, step) for step in sorted(made.seen)]
     assert [list(step.rows) for step in record.steps] == [made.seen[step] for step in sorted(made.seen)]

@@ -15,15 +15,9 @@ from airrep.lm.settings import FineTuneSettings
 from airrep.lm.trainer_records.training import TrainingRead, read_training, training_beside
 
 GIVEN: dict[str, Any] = {
-    "learning_rate": 3e-4,
-    "num_train_epochs": 4,
-    "per_device_train_batch_size": 4,
-    "gradient_accumulation_steps": 2,
-    "lr_scheduler_type": "cosine",
-    "weight_decay": 0.1,
-    "adam_beta2": 0.95,
-    "max_grad_norm": 0.5,
-}
+    "learning_rate": 3e-4, "num_train_epochs": 4, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
+    "lr_scheduler_type": "cosine", "weight_decay": 0.1, "adam_beta2": 0.95, "max_grad_norm": 0.5,
+}  # fmt: skip
 WANTED = FineTuneSettings(
     learning_rate=3e-4,
     epochs=4,

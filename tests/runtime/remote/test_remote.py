@@ -10,9 +10,9 @@ from typing import Any
 
 import fsspec
 import pytest
+from worlds.commands import Run
 
 import airrep
-from airrep.cli.app import main
 from airrep.encoder.load import load_encoder
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, MissingExtraError
 from airrep.index.shards import PLACES
@@ -307,30 +307,23 @@ def test_models_are_fetched_once_as_they_are(place: Place, monkeypatch: pytest.M
         load_encoder(f"{place.url}/none")
 
 
-def test_the_command_line_takes_urls(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(*words: str) -> tuple[str, str]:
-        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit):
-            patch.setattr(sys, "argv", ["airrep", *words])
-            main()
-        out, err = capsys.readouterr()
-        return out, err
-
+def test_the_command_line_takes_urls(place: Place, tmp_path: Path, run: Run) -> None:
     data, index = place.lines("train.jsonl", RECORDS), f"{place.url}/index"
-    assert f"{index}: built: 12 examples" in run("index", data, "--method", "tfidf", "--out", index)[1]
-    assert f"{index}: was finished already" in run("index", data, "--method", "tfidf", "--out", index)[1]
-    assert f"written to {place.url}/top; next" in run("top", index, data, "-k", "1", "--out", f"{place.url}/top")[1]
-    assert "exists already" in run("top", index, data, "-k", "1", "--out", f"{place.url}/top")[1]
-    assert "written" in run("report", f"{place.url}/top", "--out", f"{place.url}/page.html")[1]
+    assert f"{index}: built: 12 examples" in run("index", data, "--method", "tfidf", "--out", index).err
+    assert f"{index}: was finished already" in run("index", data, "--method", "tfidf", "--out", index).err
+    assert f"written to {place.url}/top; next" in run("top", index, data, "-k", "1", "--out", f"{place.url}/top").err
+    assert "exists already" in run("top", index, data, "-k", "1", "--out", f"{place.url}/top").err
+    assert "written" in run("report", f"{place.url}/top", "--out", f"{place.url}/page.html").err
     assert b"<html" in place.files.cat_file(f"{place.url}/page.html")
-    assert "exists already" in run("report", f"{place.url}/top", "--out", f"{place.url}/page.html")[1]
+    assert "exists already" in run("report", f"{place.url}/top", "--out", f"{place.url}/page.html").err
     run("select", index, data, "--count", "3", "--out", f"{place.url}/chosen.jsonl")
     assert len(airrep.read_corpus(f"{place.url}/chosen.jsonl")) == 3
     run("export", index, "--to", "parquet", "--out", f"{place.url}/all.parquet")
     assert len(airrep.read_corpus(f"{place.url}/all.parquet")) == 12
-    assert index in run("show", index, "--verify")[0]
-    assert f"made by: airrep index {data} --method tfidf --out {index}" in run("show", index)[0].replace("\n", "")
-    assert str(tmp_path) not in run("delete", index, "--where", 'source == "s1"')[1]
-    assert run("top", f"{place.url}/none", data)[1].startswith(f"airrep: error: {place.url}/none: does not exist")
+    assert index in run("show", index, "--verify").out
+    assert f"made by: airrep index {data} --method tfidf --out {index}" in run("show", index).out.replace("\n", "")
+    assert str(tmp_path) not in run("delete", index, "--where", 'source == "s1"').err
+    assert run("top", f"{place.url}/none", data).err.startswith(f"airrep: error: {place.url}/none: does not exist")
 
 
 def test_names_of_places() -> None:

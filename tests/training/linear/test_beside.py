@@ -144,9 +144,7 @@ def test_a_run_that_was_stopped_anywhere_ends_in_the_bytes_of_an_undisturbed_one
     assert without_times(tmp_path / "stopped") == without_times(undisturbed.path)
 
 
-def test_other_channels_are_another_run_and_a_finished_one_is_left_alone(
-    tmp_path: Path, settings: TrainingSettings
-) -> None:
+def test_other_channels_are_another_run_and_a_finished_one_stays(tmp_path: Path, settings: TrainingSettings) -> None:
     out = tmp_path / "encoder"
     train_encoder(LEARN, [], out, settings, beside=CHANNELS)
     before = tree(out)

@@ -22,12 +22,7 @@ from airrep.labels.labels import LabelledInstance
 from airrep.scoring.groups import Groups
 from airrep.sparse import SparseRows
 from airrep.training.linear import datamodels
-from airrep.training.linear.datamodels import (
-    RegressionSettings,
-    RidgePath,
-    r_squared,
-    the_only,
-)
+from airrep.training.linear.datamodels import RegressionSettings, RidgePath, r_squared, the_only
 
 
 def linear_world(n: int = 30, q: int = 12, m: int = 120, noise: float = 0.01, seed: int = 0):

@@ -283,13 +283,8 @@ def test_what_was_learnt_can_be_a_member_again(tmp_path):
 
 
 def test_rivals_are_judged_as_they_are_and_are_no_part(tmp_path):
-    adapted = adapt(
-        [ONE],
-        [LEARN],
-        [HELD_OUT],
-        tmp_path / "adapted",
-        rivals={"two": make_attributor("part", {"part": "two"}), "tfidf": make_attributor("tfidf")},
-    )
+    rivals = {"two": make_attributor("part", {"part": "two"}), "tfidf": make_attributor("tfidf")}
+    adapted = adapt([ONE], [LEARN], [HELD_OUT], tmp_path / "adapted", rivals=rivals)
     names = [row["name"] for row in adapted.report["rows"]]
     assert names == ["sum", "one, sum", "two", "tfidf"]
     expected = held_out_lds([score_instance(make_attributor("tfidf"), HELD_OUT)], [HELD_OUT]).value

@@ -75,24 +75,23 @@ def _words(line: Mapping[str, Any]) -> tuple[str, ...]:
     return (EARLIER, command, *(f"{name}={json.dumps(value)}" for name, value in options.items()))
 
 
-def state_of(artifact: Path) -> bytes | None:
-    """The manifest, which every change writes anew; None without one."""
-    path = artifact / MANIFEST
-    return path.read_bytes() if path.is_file() else None
-
-
-def written(artifact: Path) -> tuple[int, int] | None:
-    """Which manifest is there, and of when: one that is written anew may have the same bytes."""
+def state_of(artifact: Path) -> tuple[bytes, int, int] | None:
+    """The manifest, then which file it is and of when: one that is written anew may have the same bytes; or None."""
     try:
-        found = (artifact / MANIFEST).stat()
+        with (artifact / MANIFEST).open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            return stream.read(), status.st_ino, status.st_mtime_ns
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
 
 
 def record(artifact: Path, words: list[str], *, replaces: bool, before: bytes | None) -> None:
-    """Add a command to the history of what it made or changed, unless the history tells it already."""
-    now, command = state_of(artifact), words[0]
+    """Add a command to the history of what it made or changed, unless the history tells it already.
+
+    *before* is the manifest before the command.
+    """
+    state, command = state_of(artifact), words[0]
+    now = state and state[0]
     ours = now is not None or (artifact.is_dir() and command in UNFINISHED)
     if not ours or os.environ.get("RANK", "0") != "0":  # of torchrun's processes the first one writes
         return

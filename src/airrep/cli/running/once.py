@@ -148,15 +148,14 @@ class RecordedCommand(OnceCommand):
         from airrep.cli.running import history  # here, since --help must load little
 
         before, replaces, ended = history.state_of(artifact), "replace" in ctx.params, False
-        written = history.written(artifact)
         try:
             result = super().invoke(ctx)
             ended = True
             return result
         finally:  # also where a reader of stdout stopped early: what was made before is made
-            if ended or history.written(artifact) != written:
+            if ended or history.state_of(artifact) != before:
                 with suppress(OSError, ArtifactError):  # a read-only artifact that was found finished stays as it is
-                    history.record(artifact, ctx.meta["words"], replaces=replaces, before=before)
+                    history.record(artifact, ctx.meta["words"], replaces=replaces, before=before and before[0])
 
     def _made(self, ctx: Any) -> Path | None:
         """The directory that the command makes or changes; None if it does neither."""

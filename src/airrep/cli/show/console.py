@@ -9,8 +9,7 @@ from rich.markup import escape
 
 from airrep.index.results.result import printable as printable
 from airrep.index.results.result import shortened
-from airrep.runtime.metering import LINE_SECONDS as LINE_SECONDS
-from airrep.runtime.metering import Meter as Meter
+from airrep.runtime.metering import METER
 
 if TYPE_CHECKING:
     from airrep.reports.tables import Cell, Table
@@ -25,6 +24,7 @@ err = Console(stderr=True)
 
 def out() -> Console:
     """Return the console for results; its width in a file or pipe is ``COLUMNS`` or a fixed default."""
+    METER.close()
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPE

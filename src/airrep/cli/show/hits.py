@@ -18,6 +18,7 @@ from airrep.errors import ConfigError, many
 from airrep.index.index import Index
 from airrep.index.results.hits import Copied, Hit, Verdict, record_of
 from airrep.index.results.kinds import Shared, Summary
+from airrep.index.results.result import shortened
 from airrep.index.why import Why
 from airrep.reports.tables import signed
 
@@ -155,7 +156,7 @@ def print_copied(copied: Sequence[Copied], ranks: Mapping[int, int]) -> None:
     if not copied:
         print_lines(Text("Copied: no training example has four words of this answer in a row.", style="dim"))
     for one in copied:
-        line = Text("Copied: ").append(f"“{printable(_cut(one.text, 80))}”", style=MARK)
+        line = Text("Copied: ").append(f"“{shortened(one.text, 80)}”", style=MARK)
         rows = [f"#{ranks[place.row]}" for place in one.places if place.row in ranks]
         rows = rows or [f"row {place.row}" for place in one.places[:COPIES]]
         count = f" {one.words} words, in {many(one.examples, 'example')}: "
@@ -190,11 +191,7 @@ def remark(text: str) -> None:
 
 def channel_parts(channels: Mapping[str, float]) -> str:
     """Return each channel's part of a score, in one line."""
-    return " · ".join(f"{printable(_cut(name, 40))} {signed(score)}" for name, score in channels.items())
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+    return " · ".join(f"{shortened(name, 40)} {signed(score)}" for name, score in channels.items())
 
 
 def marked(text: str, spans: Sequence[Span], length: int) -> Text:

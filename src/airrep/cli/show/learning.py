@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
+from airrep.cli.show.console import err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
 from airrep.reports.tables import Table, hundred, interval, seconds_text
-from airrep.runtime.metering import hours_line
+from airrep.runtime.metering import LINE_SECONDS, hours_line
 from airrep.runtime.remote.places import shown
 
 if TYPE_CHECKING:

@@ -56,9 +56,8 @@ def open_source(
 
     A damaged file raises DataError only when its records are read.
     """
-    if (url := url_of(path)) is not None:
-        return _open_url(RemoteData(url), split, config, longest)
-    place, name = path_of(path), str(path)
+    url, name = url_of(path), str(path)
+    place: Place = path_of(path) if url is None else RemoteData(url)
     if name == "-":
         return RecordSource("-", "line", json_lines(sys.stdin.buffer, longest << 20))
     if not name.strip():
@@ -66,7 +65,13 @@ def open_source(
             "data: the path is empty. Give a file, a folder or a Hub id. If a shell variable holds the path, check "
             "that it is set."
         )
-    if not _exists(place):
+    try:
+        there = place.exists()
+    except OSError as error:  # a folder that may not be entered
+        raise DataError(f"{name[:100]}: cannot be accessed: {error.strerror}. Check the path.") from error
+    if not there:
+        if not isinstance(place, Path):
+            raise DataError(f"{place}: no such file or folder. Check the URL.")
         if _may_be_hub_id(name):
             return open_hub(name, config, split)
         shown = escaped(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
@@ -75,40 +80,24 @@ def open_source(
         raise DataError(f"{shown}: no such file or folder. {near_path(place, f'Check the path.{typed}')}")
     if config is not None:
         raise ConfigError(
-            f"{name}: config={config!r} was given, but only datasets on the Hub have configs. Leave out config."
+            f"{url or name}: config={config!r} was given, but only datasets on the Hub have configs. Leave out config."
         )
-    if place.is_dir() and is_made(place):
+    is_folder = place.is_dir()
+    if is_folder and isinstance(place, Path) and is_made(place):
         raise DataError(f"{name}: is a directory that airrep wrote, not data. Give the data that it was made from.")
-    is_lance = (place / LANCE).is_dir()
-    if place.is_dir() and not is_lance:
-        return (
-            open_saved(place, split)
-            if any((place / one).is_file() for one in SAVED)
-            else open_folder(place, split, longest)
-        )
+    is_lance = is_folder and (place / LANCE).is_dir()
+    if is_folder and not is_lance:
+        is_saved = any((place / one).exists() for one in SAVED)
+        return open_saved(_local(place), split) if is_saved else open_folder(place, split, longest)
     if split is not None:
         what = "a Lance dataset" if is_lance else "a file"
-        raise ConfigError(f"{name}: split={split!r} was given, but {what} has no splits. Leave out split.")
-    return open_lance(place) if is_lance else open_file(place, longest)
+        raise ConfigError(f"{url or name}: split={split!r} was given, but {what} has no splits. Leave out split.")
+    return open_lance(_local(place)) if is_lance else open_file(place, longest)
 
 
-def _open_url(place: RemoteData, split: str | None, config: str | None, longest: int) -> RecordSource:
-    """Return the records at a URL, streamed; a saved dataset there is downloaded first."""
-    if config is not None:
-        raise ConfigError(
-            f"{place}: config={config!r} was given, but only datasets on the Hub have configs. Leave out config."
-        )
-    if place.is_dir():
-        if split is None and (place / LANCE).exists():
-            return open_lance(fetched(str(place), loose=True))
-        if not any((place / name).exists() for name in SAVED):
-            return open_folder(place, split, longest)
-        return open_saved(fetched(str(place), loose=True), split)
-    if not place.exists():
-        raise DataError(f"{place}: no such file or folder. Check the URL.")
-    if split is not None:
-        raise ConfigError(f"{place}: split={split!r} was given, but a file has no splits. Leave out split.")
-    return open_file(place, longest)
+def _local(place: Place) -> Path:
+    """Return a local path; a folder at a URL is downloaded."""
+    return place if isinstance(place, Path) else fetched(str(place), loose=True)
 
 
 def _may_be_hub_id(name: str) -> bool:
@@ -117,13 +106,6 @@ def _may_be_hub_id(name: str) -> bool:
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) is None:
         return False
     return reader_of(Path(name)) is None and not Path(name).parent.exists()
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise DataError(f"{str(path)[:100]}: cannot be accessed: {error.strerror}. Check the path.") from error
 
 
 def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_LINE) -> RecordSource:

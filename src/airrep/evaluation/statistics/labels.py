@@ -10,7 +10,7 @@ import numpy as np
 from airrep.arrays import GroupScores, Mask, NumbersLike, as_numbers
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.bootstrap import varies
-from airrep.evaluation.statistics.metrics import check_losses
+from airrep.evaluation.statistics.metrics import check_losses, correlate
 from airrep.labels.labels import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
@@ -274,22 +274,10 @@ def _mean_spearman(one: np.ndarray, other: np.ndarray) -> float:
 
 def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return Spearman and Pearson of each row, over columns that both sides have; NaN where a side does not vary."""
-    from scipy import stats
-
     both = ~(np.isnan(one) | np.isnan(other))
-    ranked, plain = np.full((2, len(one)), np.nan)
-    patterns, pattern_of = (
-        np.unique(both, axis=0, return_inverse=True) if not both.all() else (both[:1], np.zeros(len(both)))
-    )
-    for number, columns in enumerate(patterns):
-        rows = np.flatnonzero(pattern_of.ravel() == number)
-        a, b = (side[np.ix_(rows, columns)].astype(np.float64) for side in (one, other))
-        if columns.sum() > 1:
-            vary = varies(a) & varies(b)  # as in LDS: values that differ by rounding alone have no ranks
-            rows, a, b = rows[vary], a[vary], b[vary]
-            ranked[rows] = pearson(stats.rankdata(a, axis=1), stats.rankdata(b, axis=1))
-            plain[rows] = pearson(a, b)
-    return ranked, plain
+    ranked = correlate(np.where(both, one, 0.0), np.where(both, other, np.nan))
+    vary = varies(one, both) & varies(other, both)  # as in LDS: values that differ by rounding alone do not vary
+    return ranked, np.where(vary, pearson(one, other, both), np.nan)
 
 
 def _mean(values: np.ndarray) -> np.ndarray:

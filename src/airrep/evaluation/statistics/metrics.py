@@ -96,7 +96,7 @@ def spearman(one: NumbersLike, other: NumbersLike) -> np.ndarray:
         )
     if not (np.isfinite(one).all() and np.isfinite(other).all()):
         raise DataError("spearman: a value is not finite. Leave missing values out.")
-    return _correlate(one.astype(np.float64), other.astype(np.float64))
+    return correlate(one.astype(np.float64), other.astype(np.float64))
 
 
 def lds(
@@ -193,7 +193,7 @@ def judge(
     known = check_losses(losses)
     truth = -known[:, ~np.isnan(known).all(axis=0)]
     scores = [_usable(one, known) for one in methods]
-    found = [_correlate(one, truth) for one in scores]
+    found = [correlate(one, truth) for one in scores]
     sets: list[tuple[int, ...]] = [*((number,) for number in range(len(methods))), *pairs]
     drawn = Resamples.draw(seed, resamples, *truth.shape)
     draws = resample_sets(scores, truth, drawn, sets, zero=nan == "zero") if resamples else []
@@ -293,7 +293,7 @@ def _counted(methods: Sequence[np.ndarray], nan: Constant, name: str) -> tuple[n
     return (np.nan_to_num(found) if nan == "zero" else np.where(constant, np.nan, found)), constant
 
 
-def _correlate(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def correlate(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return Spearman of each row over the columns that *truth* has, ``(q,)``."""
     parts = [block.spearman(np.ones(truth.shape[1]))[0] for block in blocks([scores], truth)]
     return np.concatenate([np.empty(0), *parts])  # float64 even without any rows

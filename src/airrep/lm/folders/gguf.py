@@ -176,7 +176,7 @@ def unpacked(name: str, file: Path) -> Path:
                 f"lm {name}: is a GGUF file, which needs the package {' and '.join(missing)}. Install it with: pip "
                 f"install {' '.join(_PACKAGES)}"
             )
-        with new_place(out, replace=True) as made:  # another process may have made it by then
+        with new_place(out) as made:  # another process may have made it by then
             _unpack(name, file, made)
     return out
 

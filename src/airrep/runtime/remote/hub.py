@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from airrep._version import __version__
 from airrep.errors import AirRepError, ArtifactError, ConfigError
-from airrep.runtime.publishing import writing
+from airrep.runtime.publishing import file_digest, writing
 from airrep.runtime.remote.places import is_hub, url_of
 from airrep.runtime.remote.storage import Storage
 
@@ -267,7 +267,7 @@ class Push(NamedTuple):
         if entry is None or entry.size != self.files[name].stat().st_size:
             return False
         if entry.lfs is not None:
-            return bool(entry.lfs.sha256 == (self.known.get(name) or _sha256(self.files[name])))
+            return bool(entry.lfs.sha256 == (self.known.get(name) or file_digest(self.files[name])))
         content = self.files[name].read_bytes()
         return bool(entry.blob_id == hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest())  # as git does
 
@@ -315,11 +315,6 @@ def _opened(api: "HfApi", place: HubPlace, private: bool) -> tuple[str, dict[str
         found = api.repo_info(**place.known)
     head = str(found.sha)
     return head, _listed(api, place._replace(revision=head)), bool(found.private)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextmanager

@@ -17,7 +17,15 @@ from typing import Any, TypeAlias
 
 from airrep.errors import ArtifactError
 from airrep.runtime import publishing
-from airrep.runtime.publishing import remove_leftovers, sync, sync_tree, temporary_folder, write_file, writing
+from airrep.runtime.publishing import (
+    file_digest,
+    remove_leftovers,
+    sync,
+    sync_tree,
+    temporary_folder,
+    write_file,
+    writing,
+)
 from airrep.runtime.remote.hub import hub_folder, storage_of
 from airrep.runtime.remote.places import cache, is_hub, name_of, not_on_hub, path_of, published_from, stand_for, url_of
 from airrep.runtime.remote.storage import Storage
@@ -66,14 +74,14 @@ def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
 
     ArtifactError: *out* exists and *replace* is false, or it cannot be written.
     """
-    url = url_of(out)
-    if url is None:
-        with publishing.new_place(path_of(out), replace=replace) as made:
-            yield made
-        return
-    not_on_hub(url)
+    if (url := url_of(out)) is not None:
+        not_on_hub(url)
     if not replace:
         check_new_folder(out)
+    if url is None:
+        with publishing.new_place(path_of(out)) as made:
+            yield made
+        return
     parent = cache() / "outputs"
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
@@ -155,10 +163,7 @@ def _fetch_checked(storage: Storage, folder: Path, files: Files) -> None:
 
 
 def _is_whole(file: Path, entry: Mapping[str, Any]) -> bool:
-    if not file.is_file() or file.stat().st_size != entry["bytes"]:
-        return False
-    with file.open("rb") as stream:
-        return bool(hashlib.file_digest(stream, "sha256").hexdigest() == entry["sha256"])
+    return file.is_file() and file.stat().st_size == entry["bytes"] and file_digest(file) == entry["sha256"]
 
 
 def fetch_listed(url: str) -> Path | None:

@@ -83,9 +83,7 @@ def _flat(attributor: LessAttributor, warmup: Warmup) -> tuple[np.ndarray, np.nd
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft asks transformers for it
-def test_scores_are_those_of_the_naive_reference(
-    warmup: Warmup, train: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_are_those_of_the_reference(warmup: Warmup, train: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(less_module, "NUMBERS", 100)  # several documents at a time, not all
     attributor = less(warmup, batch_tokens=70)
     gradients = reference.flat(list(_reference(attributor, warmup, train).values()))
@@ -114,12 +112,8 @@ def test_corrections_move_by_the_moments_without_bias_correction() -> None:
     adam = AdamMoments(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([4.0, 0.0, 1.0]), (0.9, 0.99), 1e-4)
     gradients = torch.tensor([[2.0, 0.0, -1.0], [0.0, 10.0, 0.0]])
     found = adam.corrected(gradients)
-    wanted = np.stack(
-        [
-            reference.adam_corrected(row.numpy(), adam.first.numpy(), adam.second.numpy(), (0.9, 0.99), 1e-4)
-            for row in gradients
-        ]
-    )
+    moments = (adam.first.numpy(), adam.second.numpy())
+    wanted = np.stack([reference.adam_corrected(row.numpy(), *moments, (0.9, 0.99), 1e-4) for row in gradients])
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6)
     assert found[0, 1] == 0
 
@@ -190,9 +184,8 @@ def test_an_lm_without_moments_of_adapters_is_refused_with_what_to_run(
     if tuning is not None:
         lm = str(warm_up(train, tmp_path / "warm", LmSettings(lm=lm, **ON_CPU), tuning).path)
     attributor = make_attributor("less", {"lm": lm, "store": "none", **ON_CPU})
-    with pytest.raises(
-        ConfigError, match=r"^less: lm .* has no low-rank adapters with Adam's moments.*--set lora_rank=128"
-    ):
+    told = r"^less: lm .* has no low-rank adapters with Adam's moments.*--set lora_rank=128"
+    with pytest.raises(ConfigError, match=told):
         attributor.encode_train(train)
 
 
@@ -204,9 +197,8 @@ def test_a_base_that_has_moved_is_asked_for_and_another_one_refused(train: Corpu
         less(warmup).encode_train(train)
     assert less(warmup, base=str(tmp_path / "moved")).fingerprint == before
     tiny_lm(tmp_path / "lm", seed=1)
-    with pytest.raises(
-        ConfigError, match=r"is not the LM that .* was fine-tuned from\. Name that LM: --set base=MODEL$"
-    ):
+    told = r"is not the LM that .* was fine-tuned from\. Name that LM: --set base=MODEL$"
+    with pytest.raises(ConfigError, match=told):
         less(warmup).encode_train(train)
 
 

@@ -36,9 +36,7 @@ def settings(warm: Path, **changes: Any) -> dict[str, Any]:
     return {"lm": str(warm), **ON_CPU, **changes}
 
 
-def test_an_index_scores_by_the_run_and_finds_scores_again(
-    warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_scores_by_the_run_and_keeps_it(warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = airrep.build_index(TRAIN, tmp_path / "index", "metagradient", settings=settings(warm), shard_rows=4)
     scores = index.scores(QUERIES)
     method = index.attributor
