@@ -575,7 +575,7 @@ def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) 
     run, _ = labelling
     run(*LABEL, "--partial")
     shown = done(run("show", "labels", "--verify"))
-    assert "files have the checksums in the manifest" in shown.err
+    assert "files are as the checksums in the manifest say" in shown.err
     lines = dict(line.split(None, 1) for line in shown.out.splitlines())
     assert lines["lm"] == "toy"
     assert "epochs=2, " in lines["fine-tuning"]
