@@ -174,6 +174,17 @@ def span_text(values: Iterable[float | None], show: Callable[[float], str] = "{:
     return low if low == high else f"{low} to {high}"
 
 
+def counted(values: Iterable[float | None], one: str, several: str) -> str:
+    """Return :func:`span_text` with its noun: "1 query", "at most 1 query", "3 to 5 queries"."""
+    text = span_text(values)
+    return f"at most 1 {one}" if text == "0 to 1" else f"{text} {one if text == '1' else several}"
+
+
+def together(queries: int) -> str:
+    """Return words for all of some queries: "the query", "all 3 queries together"."""
+    return "the query" if queries == 1 else f"all {queries:,} queries together"
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Return True if a JSON value is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
