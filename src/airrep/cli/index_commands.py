@@ -1,7 +1,9 @@
 """Commands that build, change and export an index."""
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -299,14 +301,17 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     Fields go together: records that have another field of the prompt may have no label at all.
     """
     others = set(typed) | (set(options.FIELDS) if set(typed) & set(options.FIELDS) else set())
-    recorded = {name: value for name, value in index.reading.options.items() if name not in others}
+    recorded: dict[str, Any] = {name: value for name, value in index.reading.options.items() if name not in others}
     if recorded:
+        flags = shlex.join(
+            [word for name, value in recorded.items() for word in (f"--{name.replace('_', '-')}", value)]
+        )
         note(
             f"{index.path}: your data are read with the options that the index was built with: "
-            f"{options.flags_of(recorded)}. To replace one of these options, type it. After one field option, such as "
+            f"{flags}. To replace one of these options, type it. After one field option, such as "
             "--prompt-field, type all field options that your data need"
         )
-    return reading.with_recorded(recorded)
+    return changed(reading, **recorded)
 
 
 @app.command("delete")

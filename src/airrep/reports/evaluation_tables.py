@@ -21,7 +21,6 @@ from airrep.reports.tables import (
     counted,
     hundred,
     interval,
-    is_number,
     label_of,
     p_number,
     p_text,
@@ -31,6 +30,7 @@ from airrep.reports.tables import (
     three,
     true_minus,
 )
+from airrep.runtime.tracking import is_number
 from airrep.scoring.pooling import pooling_text
 
 ABOVE, BELOW = "▲", "▼"

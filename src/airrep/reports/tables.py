@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeGuard
+from typing import Any, NamedTuple, Self
 
 from airrep.corpus.places import Span
 from airrep.corpus.schemas.conversations import from_last_message
@@ -183,11 +183,6 @@ def counted(values: Iterable[float | None], one: str, several: str) -> str:
 def together(queries: int) -> str:
     """Return words for all of some queries: "the query", "all 3 queries together"."""
     return "the query" if queries == 1 else f"all {queries:,} queries together"
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Return True if a JSON value is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def label_of(key: str) -> str:
