@@ -14,7 +14,7 @@
 Each message is one line that says where, what is wrong, and what to do.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
@@ -37,6 +37,8 @@ _TOLD: set[str] = set()
 """Warnings already given in this process."""
 BESIDE = 1000
 """Most files of a folder whose names are compared with a missing file's name."""
+NAMED = 8
+"""Most names that an error lists."""
 
 LM = ("torch", "transformers", "scipy")
 """Modules that every language model needs."""
@@ -119,7 +121,7 @@ class UnknownSettingError(ConfigError):
 
     def __init__(self, where: str, name: str, known: Iterable[str]) -> None:
         self.where, self.name, self.known = where, name, sorted(known)
-        listed, meant = ", ".join(self.known), near(name, self.known, "Correct the name.")
+        listed, meant = nearest(name, self.known), near(name, self.known, "Correct the name.")
         super().__init__(f"{where}: '{name}' is not a setting here; expected one of {listed}. {meant}")
 
 
@@ -165,6 +167,15 @@ def many(count: int, one: str, several: str = "") -> str:
 def near(name: object, known: Iterable[str], otherwise: str = "Choose one.") -> str:
     """Return "Did you mean ...?" with the *known* name that is similar to an unknown one, or *otherwise*."""
     return _meant(name, {one: one for one in known}, otherwise)
+
+
+def nearest(name: object, known: Collection[str]) -> str:
+    """Return all *known* names if they are few, else the most similar ones, and how many more there are."""
+    by_letters = {_letters(one): one for one in known}
+    if len(by_letters) <= NAMED:
+        return ", ".join(known)
+    found = get_close_matches(_letters(name), by_letters, NAMED, cutoff=0)
+    return f"{', '.join(by_letters[one] for one in found)} and {len(by_letters) - NAMED} more"
 
 
 def near_path(path: Path, otherwise: str = "Check the path.") -> str:

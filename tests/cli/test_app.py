@@ -376,7 +376,7 @@ def test_show_names_the_recipe_and_answers_are_sums_of_channels(run: Run) -> Non
 
 def test_append_delete_compact_show(world: Run) -> None:
     assert "9 examples added, 39 in all" in world("append", "runs/index", write("m.jsonl", make_corpus(9, "m"))).err
-    assert "0 examples added (all 9 were there already), 39 in all" in world("append", "runs/index", "m.jsonl").err
+    assert "0 examples added (9 were there already), 39 in all" in world("append", "runs/index", "m.jsonl").err
     assert "13 examples deleted, 26 left" in world("delete", "runs/index", "--where", 'label == "label 0"').err
     ran = world("delete", "runs/index", "--where", 'label == "label O"')
     told = 'runs/index: 0 examples deleted, 26 left; filter label == "label O": no example matches. '
@@ -385,7 +385,7 @@ def test_append_delete_compact_show(world: Run) -> None:
     assert "25 examples in 1 shard" in world("delete", "runs/index", "--compact").err
     shown = world("show", "runs/index", "--verify")
     assert re.search(r"rows +25\n", shown.out)
-    assert "files have the checksums in the manifest" in shown.err
+    assert "files are as the checksums in the manifest say" in shown.err
     assert json.loads(world("show", "runs/index", "--json").out)["generation"] == 4
     assert world("delete", "runs/index").status == 1
     refused(world("show", "nowhere"), "nowhere: does not exist; expected a directory that airrep wrote")
@@ -414,11 +414,13 @@ def test_settings_from_a_file(run: Run) -> None:
     done(run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--set", "tfidf.yaml", "--set", "min_count=2"))
     assert airrep.Index("i").manifest["settings"] == {"ngrams": 2, "min_count": 2}
     ran = run("index", "train.jsonl", "--out", "j", "--set", "vew=response")
-    assert (ran.status, "Did you mean 'view'?" in ran.err, ", view, " in ran.err) == (1, True, True), ran.err
+    assert (ran.status, "Did you mean 'view'?" in ran.err, "expected one of view, " in ran.err) == (1, True, True), (
+        ran.err
+    )
     for arguments, message in (
         (("--set", "none.yaml"), "none.yaml: cannot be read"),
         (("--set", "ngrams"), "is neither key=value nor a YAML file"),
-        (("--set", "words=2"), "'words' is not a setting here; expected one of address, engine, gpus, min_count, ngr"),
+        (("--set", "words=2"), "'words' is not a setting here; expected one of "),
         (("--encoder", "default"), "'encoder' is not a setting here"),
     ):
         refused(run("index", "train.jsonl", "--out", "j", "--method", "tfidf", *arguments), message)
@@ -471,7 +473,7 @@ def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[
     assert lm.max_tokens == 32
     assert (tuning.epochs, tuning.clip) == (3, 2.0)
     ran = run(*LABEL, "--set", "lm=other")
-    refused(ran, "'lm' is not a setting here; expected one of ", "batch_tokens, beta, betas, checkpointing, clip, ")
+    refused(ran, "'lm' is not a setting here; expected one of ", "clip, ", " more. ")
 
 
 def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
@@ -566,14 +568,14 @@ def test_unfinished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]
     assert lines["state"].count("; run the ") == 2
     assert lines["quarantined"].startswith(f"{given_up}; instance 0, subset 0, seed 0: fine-tune: the loss is not fin")
     checked = run("show", "labels", "--verify")
-    assert (checked.status, "6 of 12 fine-tunes and evaluations are missing" in checked.err) == (1, True)
+    assert (checked.status, "of 12 fine-tunes and evaluations, 6 did not run" in checked.err) == (1, True)
 
 
 def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
     run, _ = labelling
     run(*LABEL, "--partial")
     shown = done(run("show", "labels", "--verify"))
-    assert "files have the checksums in the manifest" in shown.err
+    assert "files are as the checksums in the manifest say" in shown.err
     lines = dict(line.split(None, 1) for line in shown.out.splitlines())
     assert lines["lm"] == "toy"
     assert "epochs=2, " in lines["fine-tuning"]

@@ -62,7 +62,7 @@ def test_prove_takes_what_other_commands_write(run: Run) -> None:
         (("--rows", "e1,absent"), "has no example with id 'absent'"),
         (
             ("--where", "year > 1990"),
-            "the 60 named rows with random rows, at least 120 other rows are needed, but the index has 0",
+            "60 named rows with random rows, at least 120 other rows are needed, but the index has 0",
         ),
         (("--where", "year > 3000"), "no example matches"),
         (("--from", "absent.jsonl"), "cannot be read as a list of rows"),

@@ -63,7 +63,7 @@ def test_top_beside_the_spread(run: Run) -> None:
     assert SetResult.read("set").least
     assert "for all 4 queries together" in run("top", "index", "queries.jsonl", "--aggregate").out
     Path("one.jsonl").write_text('{"prompt": "question 3", "response": "answer 3"}\n')
-    assert "for all 1 query together" in run("top", "index", "one.jsonl", "--aggregate").out
+    assert "for the query" in run("top", "index", "one.jsonl", "--aggregate").out
     refused(run("top", "index", "queries.jsonl", "--aggregate", "--why"))
 
 

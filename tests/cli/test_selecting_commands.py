@@ -47,7 +47,7 @@ def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
     for words in ("words", "again", "Macro", "Vote@3", "Vote@5", "100.0", "would be 30.0", "query were '"):
         assert words in out, words
     assert "6 queries of 3 classes (field label), 30 training examples" in out
-    assert "3 training examples have no class, so they never match" in out
+    assert "training examples without a class (they never match): 3" in out
 
 
 def test_classify_writes_once_and_shows_what_is_there(run: Run) -> None:
@@ -79,7 +79,7 @@ def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
 
 
 def test_classify_refuses_in_one_line(run: Run) -> None:
-    refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'have no label; the first is "bare"')
+    refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'no label; the first: "bare"')
     refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index and ")
     refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--set", "vote=31"), "one query has only 30")
     refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
@@ -89,7 +89,7 @@ def test_classify_refuses_in_one_line(run: Run) -> None:
     )
     assert status == 0, err
     assert "7 queries (1 left out) of 3 classes (field label), 21 training examples" in out
-    assert "2 queries have a class that no training example has; they count as wrong" in out
+    assert "queries with a class that no training example has (counted as wrong): 2" in out
 
 
 @pytest.mark.slow
@@ -162,9 +162,9 @@ def test_repeated_queries_are_told(run: Run) -> None:
     assert json.loads(ran.out)["facts"]["repeated_queries"] == 0
     facts = json.loads(again.out)["facts"]
     assert (facts["repeated_queries"], facts["distinct_queries"]) == (len(lines), len(lines))
-    assert "repeat the texts of other queries" in run(
-        "evaluate", "train-index", "--queries", "twice.jsonl"
-    ).out.replace("\n", " ")
+    assert "that repeat other queries' texts" in run("evaluate", "train-index", "--queries", "twice.jsonl").out.replace(
+        "\n", " "
+    )
 
 
 def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:

@@ -41,7 +41,7 @@ def test_queries_that_come_twice_or_stand_in_the_train_pool_are_told(capsys: pyt
     twice = {"distinct_queries": 25, "shared_queries": [[1.0, 0.75], [0.75, 1.0]]}
     print_correlations(made_evaluation(facts={**facts, **twice}))
     shown = " ".join(capsys.readouterr().out.split())
-    assert "40 queries (25 different ones) and 30 subsets of a, b; " in shown
+    assert "40 queries (25 different) and 30 subsets of a, b; " in shown
     assert "; queries that are training examples too: 3, which favours methods that find equal texts; " in shown
 
 

@@ -98,6 +98,29 @@ def test_an_empty_prompt_on_a_command_line_is_none(tmp_path: Path) -> None:
         assert make_attributor("gte", settings).encoder.prompts == Prompts(wanted, "answer: ")
 
 
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("### Question:\n{prompt}\n\n### Answer:\n{response}", None),
+        ("{prompt}{response}", None),
+        ("[INST] {prompt} [/INST] {response}", None),
+        ("<s>{prompt}\n{response}", None),
+        ("query: ", None),
+        ("runs/my #1 folder", None),
+        ("'{prompt} {response}'", "{prompt} {response}"),
+        ('"{prompt}\\n{response}"', "{prompt}\n{response}"),
+        ("1e-4", "1e-4"),
+        ("0.5", 0.5),
+        ("null", ()),
+        ("[0.9, 0.95]", [0.9, 0.95]),
+        ("{a: 1}", {"a": 1}),
+    ],
+)
+def test_a_text_on_a_command_line_is_what_was_typed(typed: str, wanted: Any) -> None:
+    expected = typed if wanted is None else wanted or None  # (): null
+    assert read_settings([f"template={typed}"]) == {"template": expected}
+
+
 def test_a_model_without_settings_has_no_prompts(tmp_path: Path) -> None:
     assert choose_prompts(tmp_path, "x", None, None) == Prompts("", "")
 

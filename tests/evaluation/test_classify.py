@@ -157,7 +157,7 @@ def test_rows_are_compared_with_the_first_on_the_same_queries(index: Index, tmp_
 
 def test_queries_without_label_are_refused_or_left_out_and_counted(index: Index) -> None:
     queries = Corpus.from_examples([*_queries(), Example("new", "one", "bare")])
-    with pytest.raises(DataError, match=r'queries: 1 of \d+ have no label; the first is "bare"'):
+    with pytest.raises(DataError, match=r'queries: of \d+, 1 has no label; the first: "bare"'):
         classify([("coarse", index)], queries)
     evaluation = classify([("coarse", index)], queries, ClassifySettings(skip_unlabelled=True))
     assert np.isnan(evaluation.rows[0].per_query[-1])

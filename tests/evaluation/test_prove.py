@@ -159,8 +159,8 @@ FILES = ("top.json", "top", "basket.jsonl")
         (["none"], "has no example with id 'none'"),
         ([720], "has no row 720"),
         ("source == 'nowhere'", "no example matches"),
-        ("source == 'web' or source == 'book'", "the 72 named rows .* has 0"),
-        (list(range(30)), "the 30 named rows .* at least 60 other rows .* has 42"),
+        ("source == 'web' or source == 'book'", "72 named rows .* has 0"),
+        (list(range(30)), "30 named rows .* at least 60 other rows .* has 42"),
     ],
 )
 def test_rows_that_cannot_be_proved_are_refused(index: Index, tmp_path: Path, rows: Any, told: str) -> None:
@@ -206,9 +206,7 @@ def test_others_that_cannot_be_read_are_left_out_and_told(index: Index, tmp_path
     world = ToyWorld(unreadable=(index.example(3), index.example(4)))
     found = prove(index, bad(3), ASKED, world, seeds=2, context=1000, out=tmp_path / "run")
     assert found.context == 72 - 3 - 2 - 3
-    assert any(
-        caution.startswith("2 other examples are left out, since the LM cannot read them") for caution in found.cautions
-    )
+    assert any(caution == "other examples left out, since the LM cannot read them: 2" for caution in found.cautions)
     assert any(caution.startswith("3 other examples have the text of a named row") for caution in found.cautions)
 
 

@@ -370,7 +370,7 @@ def test_append_twice_adds_once(index: airrep.Index) -> None:
     before = tree(index.path)
     assert len(first.append(more)) == 70
     assert tree(index.path) == before
-    told = r"example 'e0' is already in the index, like 50 of these 60 examples \(row 0\)"
+    told = r"example 'e0' is already in the index, but not all of these 60 examples are \(row 0\)"
     with pytest.raises(DataError, match=told):
         first.append(make_corpus(60))
     changed = airrep.Corpus.from_examples([airrep.Example("other", "text", id="e3")])

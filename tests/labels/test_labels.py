@@ -84,7 +84,7 @@ def test_unfinished_labels_are_read_only_when_asked(unfinished: Labels) -> None:
     assert len(unfinished.missing) == 9
     assert "3 of 12 finished" in repr(unfinished)
     assert unfinished.missing[0].subset == 0
-    with pytest.raises(ArtifactError, match="9 of 12 fine-tunes and evaluations are missing"):
+    with pytest.raises(ArtifactError, match="of 12 fine-tunes and evaluations, 9 did not run"):
         unfinished.instances(TRAIN, QUERIES)
     first, second = unfinished.instances(TRAIN, QUERIES, partial=True)
     assert first.base_losses is not None

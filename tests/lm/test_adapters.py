@@ -147,6 +147,24 @@ def test_a_base_of_other_embeddings_is_resized(saved: list[str] | None, rows: in
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # peft tells that it saves the embeddings
+def test_another_base_with_another_vocabulary_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, model = write_resized(tmp_path, ROWS + 8, modules_to_save=["embed_tokens", "lm_head"])
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if ".modules_to_save." in name:
+                weight += 0.3 * weight.std() * torch.randn(weight.shape)  # as training changes them
+    model.save_pretrained(tmp_path / "adapter")
+    load(tmp_path / "adapter")
+    load(tmp_path / "adapter", base=tiny_lm(tmp_path / "other", seed=1, vocab_size=ROWS - 3))
+    messages = [record.getMessage() for record in caplog.records if record.name == "airrep.lm.lora"]
+    assert len(messages) == 1
+    told = (
+        rf"model\.embed_tokens\.weight of its adapters \({ROWS + 8} tokens\) hardly resembles .* \({ROWS - 3} tokens\)"
+    )
+    assert re.search(told + r".*--set base=MODEL$", messages[0])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # peft tells that it saves the embeddings
 def test_added_tokens_whose_embeddings_are_unknown_are_refused_with_the_way_out(tmp_path: Path) -> None:
     base, model = write_resized(tmp_path, ROWS + 2)
     load(tmp_path / "adapter").tokenise(ADDED)

@@ -215,6 +215,16 @@ def test_what_is_held_at_a_time_is_cut_to_the_memory_promised() -> None:
         plan.sums(500, square, "lm m")
 
 
+@pytest.mark.parametrize(("more", "copies"), [({}, 2), ({"final_logit_softcapping": 30.0}, 3)])
+def test_the_plan_counts_logits_as_often_as_they_are_held(more: dict[str, Any], copies: int, tmp_path: Path) -> None:
+    """Peaks of LoGra with 131,072 tokens: once the logits, 1.4 times with weights in parts, and 2.9 with a soft cap."""
+    vocabulary = 10**7
+    config = {"model_type": "gemma2", "vocab_size": vocabulary, "hidden_size": 8, "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps({"final_logit_softcapping": None, **config, **more}))
+    token = held.plan_memory(10**12, tmp_path, "m", 0).token
+    assert copies <= token / (4 * vocabulary) < copies + 0.1
+
+
 def test_a_promise_of_memory_is_kept_or_refused_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path / "lm", "llama", torch.bfloat16)
     settings = {"lm": str(folder), "device": "cpu", "max_tokens": 64}

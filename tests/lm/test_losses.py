@@ -14,10 +14,12 @@ from worlds.tiny_lms import CHAT, load, tiny_lm, tiny_network, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
+from airrep.lm.attention import PackedDocuments
 from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.network import losses_of, order_of
+from airrep.lm.network import losses_of, order_of, token_losses
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import warm_up
+from airrep.runtime.packing import pack
 
 TUNED = FineTuneSettings(learning_rate=1e-2, batch_examples=3, epochs=2, weight_decay=0.1)
 TEXTS = [
@@ -67,6 +69,21 @@ def step_loss(
         return -logsigmoid(BETA * (gains - lost)).mean()
     p, r = (torch.stack([torch.exp(-one.mean()) for one in each]) for each in (chosen, rejected))
     return likely - BETA * logsigmoid(torch.log(p / (1 - p)) - torch.log(r / (1 - r))).mean()
+
+
+def test_the_gradient_of_logits_lies_where_the_logits_lay(tmp_path: Path) -> None:
+    lm, places = load(tiny_lm(tmp_path / "lm")), []
+    documents = lm.tokenise(ANSWERS[:1])
+    packed = PackedDocuments.from_batch(documents, next(pack(documents.lengths, 99)))
+
+    def note(_module: Any, _inputs: Any, logits: Tensor) -> None:
+        places.append(logits.data_ptr())
+        logits.register_hook(lambda gradient: places.append(gradient.data_ptr()))
+
+    lm.model.get_output_embeddings().register_forward_hook(note)
+    token_losses(lm.model, packed).sum().backward()
+    assert len(places) == 2
+    assert len(set(places)) == 1
 
 
 def test_losses_of_tokens_and_their_gradient_need_no_memory_beside_the_logits() -> None:

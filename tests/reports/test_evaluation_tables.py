@@ -172,9 +172,11 @@ def test_references_stand_below_the_methods_with_gaps_where_unknown() -> None:
 def test_the_caption_counts_queries_subsets_and_what_was_left_out() -> None:
     one = made_evaluation(tags={"role": "a"}, queries=1200)
     two = made_evaluation(tags={"role": "b"}, queries=40, subsets=7)
-    assert about(panels(one)) == "1,200 queries, 30 subsets; 0 to 1 queries left out, depending on the row."
+    assert about(panels(one)) == "1,200 queries, 30 subsets; at most 1 query left out, depending on the row."
     assert about(panels(one, two)).startswith("a: 1,200 queries, 30 subsets; ")
     assert " b: 40 queries, 7 subsets; " in about(panels(one, two))
+    single = about(panels(made_evaluation(queries=1, subsets=1, names=("airrep",))))
+    assert single.startswith("1 query, 1 subset; 0 queries left out")
     assert about(panels(one, one)).startswith("In each of 2 runs: 1,200 queries")
     many = [made_evaluation(tags={"role": str(n)}, queries=10 + n, names=("airrep",)) for n in range(9)]
     assert about(panels(*many)) == (

@@ -167,6 +167,23 @@ def test_an_index_without_its_texts_scores_the_same(hub: Hub, tmp_path: Path) ->
             asks()
 
 
+def test_an_index_without_its_texts_keeps_no_appended_ones(hub: Hub, tmp_path: Path) -> None:
+    made = airrep.build_index(RECORDS[:9], tmp_path / "made", shard_rows=4)
+    push(made.path, "hf://me/index", licence=LICENCE, texts=False)
+    for name, content in hub.files("me/index").items():
+        path = tmp_path / "copy" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    more = [{"id": f"new {n}", **one, "kind": "secret"} for n, one in enumerate(RECORDS[9:])]
+    made, copy = (index.append(more) for index in (made, airrep.Index(tmp_path / "copy")))
+    np.testing.assert_array_equal(scores(copy), scores(made))
+    assert copy.append(more).rows == copy.rows
+    copy.delete([0]).compact()
+    told = b"".join(path.read_bytes() for path in copy.path.rglob("*") if path.is_file())
+    assert b"new 0" in told
+    assert not any(text.encode() in told for one in more for text in (one["prompt"], one["response"], "secret"))
+
+
 def test_the_card_tells_what_it_is_and_what_judged_it(hub: Hub, made: airrep.Index, tmp_path: Path) -> None:
     evaluation = made_evaluation(request={"index 1": made.fingerprint})
     evaluation.save(tmp_path / "judged")

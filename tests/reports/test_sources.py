@@ -164,6 +164,8 @@ def test_a_run_given_twice_is_refused_however_it_is_written(tmp_path: Path, monk
         with pytest.raises(ConfigError, match="is given twice, also as lds"):
             read_sources(["lds", other])
     assert len(read_sources(["lds", made_evaluation(), made_evaluation()]).evaluations) == 3
+    with pytest.raises(ConfigError, match="^report: result 3 is given twice, also as result 1"):
+        read_sources([one := made_evaluation(), "lds", one])
 
 
 def tagged(run: Evaluation, **fields: object) -> Evaluation:

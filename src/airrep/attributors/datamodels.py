@@ -57,7 +57,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
             f"{100 * manifest['report']['lds']:+.1f} (× 100)."
         )
         absent = (
-            f" {missing:,} of {seen:,} training examples were in no subset, so their weight is 0." if missing else ""
+            f" Examples that were in no subset, so that their weight is 0: {missing:,} of {seen:,}." if missing else ""
         )
         return fitted + absent
 

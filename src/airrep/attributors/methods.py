@@ -11,7 +11,7 @@ from airrep.attributors.base import Attributor, parts_of
 from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS, refuse_dropped
-from airrep.errors import LM, ConfigError, near, need
+from airrep.errors import LM, ConfigError, near, nearest, need
 from airrep.lm.folders.forms import meant
 from airrep.runtime.settings import Settings, read_yaml
 
@@ -164,7 +164,7 @@ def method_named(name: str) -> Method:
     if found is None:
         known = [*METHODS, *installed_methods()]
         meant = near(name, known, "See: airrep show methods")
-        raise ConfigError(f"method '{name}': does not exist; expected one of {', '.join(known)}. {meant}")
+        raise ConfigError(f"method '{name}': does not exist; expected one of {nearest(name, known)}. {meant}")
     return Method.of_package(found)
 
 

@@ -208,7 +208,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         file, data = FeatureFile(Path(self._settings.queries)), read_corpus(self._settings.query_data)
         if file.dimension != dimension:
             raise DataError(
-                f"{file.path}: has {file.dimension:,} features in each row, but the training features have "
+                f"{file.path}: has {many(file.dimension, 'feature')} in each row, but the training features have "
                 f"{dimension:,}. Make the features of queries and training examples with the same method."
             )
         self._query_features = file.take(file.rows_of(data, self._settings.query_data))

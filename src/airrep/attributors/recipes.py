@@ -19,7 +19,7 @@ from airrep.attributors.settings import (
     whole_model,
 )
 from airrep.encoder.folders import BUNDLED
-from airrep.errors import ConfigError, UnknownSettingError, near
+from airrep.errors import ConfigError, UnknownSettingError, near, nearest
 from airrep.lm.folders.forms import ADAPTER_CONFIG
 from airrep.lm.settings import LmReading
 from airrep.runtime.artifacts import fetched
@@ -424,7 +424,7 @@ def _channel(value: object, where: str) -> Channel:
     refuse_dropped(one.method, one.settings, f"{where}: ")
     if one.known is None:
         known = (*METHOD_SETTINGS, *installed_methods())
-        told = f"method '{one.method}': does not exist; expected one of {', '.join(known)}"
+        told = f"method '{one.method}': does not exist; expected one of {nearest(one.method, known)}"
         raise ConfigError(f"{where}: {told}. {near(one.method, known, 'See: airrep show methods')}")
     names = one.known.model_fields
     odd = next((name for name in one.settings if name not in names), None)

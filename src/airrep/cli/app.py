@@ -120,6 +120,8 @@ def show_command(
             raise ConfigError("show: --verify checks a whole directory, not one example. Leave out --verify or the ID.")
         _show_example(path, example, k, as_json=as_json, wide=wide)
         return
+    from airrep.cli.running.history import read_history
+    from airrep.cli.show.console import printable
     from airrep.labels.labels import holds_labels
     from airrep.lm.trainer_records.record import ABOUT
     from airrep.runtime.artifacts import fetched
@@ -131,12 +133,12 @@ def show_command(
         _show_record(path, as_json=as_json)
     else:
         _show_artifact(path, verify=verify, as_json=as_json)
+    for one in () if as_json else read_history(path):
+        typer.echo(printable(f"made by: {one.line}"))
 
 
 def _show_artifact(path: Path, *, verify: bool, as_json: bool) -> None:
-    """Show the manifest of an artifact, an evaluation's result too, and the commands that made it."""
-    from airrep.cli.running.history import read_history
-    from airrep.cli.show.console import printable
+    """Show the manifest of an artifact, and an evaluation's result too."""
     from airrep.cli.show.results import print_manifest
     from airrep.runtime.artifacts import check_digests, check_sizes, read_manifest
 
@@ -150,8 +152,6 @@ def _show_artifact(path: Path, *, verify: bool, as_json: bool) -> None:
             from airrep.cli.show.evaluations import print_result  # here, since it loads evaluation and reports
 
             print_result(path)
-        for one in read_history(path):
-            typer.echo(printable(f"made by: {one.line}"))
     if verify:
         _note_whole(path, manifest)
 
@@ -196,7 +196,7 @@ def _show_record(path: Path, *, as_json: bool) -> None:
 
 
 def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:
-    note(f"{path}: intact: all {len(manifest['files'])} files have the checksums in the manifest")
+    note(f"{path}: intact: {many(len(manifest['files']), 'file is', 'files are')} as the checksums in the manifest say")
 
 
 def _show_recipes(name: str | None, *, as_json: bool) -> None:

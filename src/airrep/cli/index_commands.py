@@ -1,7 +1,9 @@
 """Commands that build, change and export an index."""
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -278,7 +280,7 @@ def append_command(
     for data in more:
         corpus = own.read(data)
         now = opened.append(corpus, skip_invalid=reading.skip_invalid, progress=True)
-        there = "" if len(now) > len(opened) else f" (all {len(corpus):,} were there already)"
+        there = "" if len(now) > len(opened) else f" ({many(len(corpus), 'was', 'were')} there already)"
         note(f"{path}: {many(len(now) - len(opened), 'example')} added{there}, {len(now):,} in all")
         _tell_empty(now, path, opened.empty)
         opened = now
@@ -299,14 +301,17 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     Fields go together: records that have another field of the prompt may have no label at all.
     """
     others = set(typed) | (set(options.FIELDS) if set(typed) & set(options.FIELDS) else set())
-    recorded = {name: value for name, value in index.reading.options.items() if name not in others}
+    recorded: dict[str, Any] = {name: value for name, value in index.reading.options.items() if name not in others}
     if recorded:
+        flags = shlex.join(
+            [word for name, value in recorded.items() for word in (f"--{name.replace('_', '-')}", value)]
+        )
         note(
             f"{index.path}: your data are read with the options that the index was built with: "
-            f"{options.flags_of(recorded)}. To replace one of these options, type it. After one field option, such as "
+            f"{flags}. To replace one of these options, type it. After one field option, such as "
             "--prompt-field, type all field options that your data need"
         )
-    return reading.with_recorded(recorded)
+    return changed(reading, **recorded)
 
 
 @app.command("delete")
@@ -377,12 +382,12 @@ def export_command(
         raise ConfigError("export: --only and --data work only with --to records or citations. Leave them out.")
     how: dict[str, Any] = {"where": where, "vectors": vectors, "exact": exact, "replace": replace}
     made = export_index(index, out, to, **how, progress=True)
-    dense = f", vectors of {made.width:,} numbers" if made.width else ""
+    dense = f", vectors of {many(made.width, 'number')}" if made.width else ""
     kept = f"; no example fails the filter {where}" if where is not None and made.rows == len(index) else ""
     note(f"{out}: {many(made.rows, 'example')}, {many(len(made.columns), 'column')}{dense}{kept}")
     if made.guarded:
-        formulas = f"{made.guarded:,} cells look like formulas, so each got a ' before it"
-        note(f"{out}: {formulas}. To write these cells unchanged, add --set exact=true")
+        formulas = many(made.guarded, "cell looks like a formula", "cells look like formulas")
+        note(f"{out}: {formulas}, so each got a ' before it. To write such cells unchanged, add --set exact=true")
     if to == "embedding-atlas":
         placed = " --vector vector" if made.width else ""
         note(f"next: pip install embedding-atlas, then: embedding-atlas {out} --text text{placed}")

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -236,33 +235,24 @@ class EngineOptions:
 
     def make(self) -> "Engine | None":
         """Return the engine; None to work in this process."""
+        from airrep.runtime.metering import cores
         from airrep.runtime.ray_engine import make_engine
 
         if self.engine != "ray" and (self.address is not None or self.gpus):
             raise ConfigError("--set address= and gpus= work only with Ray. Add --set engine=ray, or leave them out.")
         if self.engine == "local" and self.workers in (None, 1):
             return None
-        if self.engine == "local":
-            tell_workers(self.workers or 1)
+        if self.engine == "local" and (self.workers or 1) > (have := cores()):
+            note(
+                f"--workers {self.workers}: this machine has {have} cores. On the CPU, use --workers {have}, which is "
+                "as fast"
+            )
         return make_engine(
             self.engine, workers=self.workers, address=self.address, gpus=self.gpus, where="--set engine="
         )
 
 
-def tell_workers(workers: int) -> None:
-    """Warn if there are more workers than this machine has cores."""
-    from airrep.runtime.metering import cores
-
-    if workers > (have := cores()):
-        note(f"--workers {workers}: this machine has {have} cores. On the CPU, use --workers {have}, which is as fast")
-
-
 _OBVIOUS = ("prompt and response",)
-
-
-def flags_of(options: Mapping[str, str]) -> str:
-    """Options of reading as they are typed."""
-    return shlex.join([word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)])
 
 
 def _as_typed(text: str) -> str:
@@ -337,11 +327,6 @@ class ReadingOptions:
         if self.trained_with is not None or not index.asking:
             return self
         return replace(self, trained_with=index.asking["trained_with"], turns=self.turns or index.asking["turns"])
-
-    def with_recorded(self, recorded: Mapping[str, str]) -> Self:
-        """These options, with recorded ones in their place."""
-        options: dict[str, Any] = dict(recorded)
-        return replace(self, **options)
 
     def read(self, path: str) -> "Corpus":
         """Read a corpus, and say as what it was read and how many records were left out."""

@@ -130,7 +130,7 @@ class Classification:
             raise DataError(f"queries: no query has a {settings.by}. Name the field with their classes: --by FIELD.")
         if lacking and not settings.skip_unlabelled:
             raise DataError(
-                f"queries: {len(lacking):,} of {len(self._wanted):,} have no {settings.by}; the first is "
+                f"queries: of {len(self._wanted):,}, {many(len(lacking), 'has', 'have')} no {settings.by}; the first: "
                 f'"{self._queries[lacking[0]].id}". Add what is missing, or leave these queries out with --set '
                 "skip_unlabelled=true."
             )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from airrep.arrays import GroupScores
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, many
 from airrep.evaluation.given import IndexesLike, InstancesLike, Named, cost_of, labelled_instances, named_indexes
 from airrep.evaluation.judging import best_of, difference_over, lds_over, scales, shared_queries
 from airrep.evaluation.result import Evaluation, Row, check_names
@@ -68,8 +68,8 @@ class RowFinder:
         if len(missing):
             raise DataError(
                 f'{self.index.path}: lacks the example "{instance.train[int(missing[0])].id}" and '
-                f"{len(missing) - 1:,} more training examples of instance {instance.name} (train/query split). Build "
-                "the index from the data that the labels (measured losses) were made from."
+                f"{many(len(missing) - 1, 'more training example')} of instance {instance.name} (train/query split). "
+                "Build the index from the data that the labels (measured losses) were made from."
             )
         return Groups(instance.subsets.names, rows[instance.subsets.rows], instance.subsets.offsets)
 

@@ -16,7 +16,7 @@ from airrep.answers.proof import UNITS, Effect, Effects, NamedRow, ProofResult, 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.originals import hits_in
-from airrep.errors import LM, ArtifactError, ConfigError, DataError, need
+from airrep.errors import LM, ArtifactError, ConfigError, DataError, many, need
 from airrep.evaluation.statistics.labels import REMEDY, Moved
 from airrep.evaluation.statistics.means import CONFIDENCE
 from airrep.index.contrast import Better, Question
@@ -388,13 +388,13 @@ class _Case:
         matching, count = Matching(trial.named, trial.others), len(trial.named)
         if not matching.enough:
             raise ConfigError(
-                f"prove: the {count:,} named rows are compared with random rows, but too few of the "
+                f"prove: {many(count, 'named row is', 'named rows are')} compared with random rows, but too few of the "
                 f"{len(trial.others):,} remaining rows have a text that differs from the named rows. Name fewer rows."
             )
         self.tell(
             f"running {3 * self.settings.seeds:,} fine-tunes in sets of three. The three of a set read the same "
-            f"{trial.sized:,} random rows, and in addition: the {count:,} rows to test, as many other random rows, or "
-            f"both. Results are kept in {out}"
+            f"{trial.sized:,} random rows, and in addition: the {many(count, 'row')} to test, as many other random "
+            f"rows, or both. Results are kept in {out}"
         )
         plan, texts = trial.plan(out / SUBSETS, self.settings.seeds), (trial.train, trial.queries)
         running: dict[str, Any] = {"engine": engine, "retries": retries, "on_task": on_task}
@@ -437,11 +437,11 @@ class _Case:
         copies = sum(one.content_hash in texts for one in trial.others)
         share, of_all = len(trial.named) / (trial.sized + 2 * len(trial.named)), len(trial.named) / len(self.index)
         told = {
-            f"{copies:,} other examples have the text of a named row and can teach it when that row is left out: name "
-            "these examples too": copies > 0,
+            f"{many(copies, 'other example has', 'other examples have')} the text of a named row and can teach it when "
+            "that row is left out: name all examples with this text": copies > 0,
             f"the named rows are {share:.1%} of a fine-tune here, but {of_all:.2%} of the data: in a training on all "
             "the data they do less": share > FAR_MORE * of_all,
-            f"{refused:,} other examples are left out, since the LM cannot read them": refused > 0,
+            f"other examples left out, since the LM cannot read them: {refused:,}": refused > 0,
         }
         return [text for text, holds in told.items() if holds]
 
@@ -501,7 +501,7 @@ def named_rows(index: Index, rows: RowsLike | PathLike[str]) -> Rows:
     others = len(index) - len(named)
     if others < LEFT_OVER * len(named):
         raise ConfigError(
-            f"prove: to compare the {len(named):,} named rows with random rows, at least {LEFT_OVER * len(named):,} "
+            f"prove: to compare {many(len(named), 'named row')} with random rows, at least {LEFT_OVER * len(named):,} "
             f"other rows are needed, but the index has {others:,}. Name fewer rows."
         )
     return named

@@ -63,14 +63,7 @@ class ServedIndex(Index):
         self._rankings: OrderedDict[tuple[Texts, bytes], Ends] = OrderedDict()
         self._file: Asked | None = None
         self._places: dict[tuple[str, str, Spans | None], int] = {}
-        self._state = _state_of(self.path)
-
-    def check_unchanged(self) -> None:
-        """Raise ArtifactError if the index on disk was changed or replaced since it was opened."""
-        if _state_of(self.path) != self._state:
-            raise ArtifactError(
-                f"{self.path}: was changed or replaced while it was served. Stop `airrep serve` and start it again."
-            )
+        self.state = _state_of(self.path)
 
     def ask(self, queries: Queries | Question, progress: OnProgress | None = None) -> Asked:
         """Encode queries as :meth:`Index.ask` does; cache the result for one query, or an answer and a better one."""
@@ -228,7 +221,10 @@ class Explorer:
         if number >= len(self.indexes):
             raise ConfigError(f"index {number}: is not served; expected 0 to {len(self.indexes) - 1}.")
         found = self.indexes[number]
-        found.check_unchanged()
+        if _state_of(found.path) != found.state:
+            raise ArtifactError(
+                f"{found.path}: was changed or replaced while it was served. Stop `airrep serve` and start it again."
+            )
         return found
 
     def question(self, ref: QueryRef) -> Question:

@@ -66,7 +66,7 @@ class EditableIndex(IndexRows):
             DataError: there are no examples to add, the method cannot use one, or an id is in the index already.
             ArtifactError: another process is writing there, or the encoder is not the one that made the index.
         """
-        from airrep.index.encoding import corpus_entry, with_appended  # here and below, since queries do not need it
+        from airrep.index.encoding import blank, corpus_entry, with_appended  # here, since queries do not need it
 
         more = as_corpus(more, "append", self.reading.options)
         if len(more) == 0:
@@ -74,7 +74,7 @@ class EditableIndex(IndexRows):
         with _changing(self):
             now = self.reopened(self.attributor)
             more = usable(now.attributor, more, "append", skip_invalid)  # some methods read examples only when asked
-            if _has_all(now, more):
+            if _has_all(now, more if now.manifest.get(TEXTS, True) else blank(more)):
                 return _tidied(now)
             own = now.manifest["settings"].get("channels", [now.manifest])
             for name in sorted({"trak", "dsdm"} & {one["method"] for one in own}):
@@ -210,7 +210,7 @@ def _has_all(index: IndexRows, more: Corpus) -> bool:
         if index.example(row).content_hash != example.content_hash:
             there = "is already in the index with other texts"
         elif len(known) < len(more):
-            there = f"is already in the index, like {len(known):,} of these {len(more):,} examples"
+            there = f"is already in the index, but not all of these {len(more):,} examples are"
         else:
             continue
         raise DataError(

@@ -249,8 +249,9 @@ def write_shards(
         on_rows(0)
     for shard, made in encode_shards(attributor, missing, engine, on_rows):
         channels = check_alike(attributor, made.encoded, like)
-        like = {"channels": [one._asdict() for one in channels]}
-        write_shard(folder / "shards" / shard.name, shard.examples, made.encoded, channels, fingerprint)
+        like = {**(like or {}), "channels": [one._asdict() for one in channels]}
+        examples = shard.examples if like.get(TEXTS, True) else blank(shard.examples)
+        write_shard(folder / "shards" / shard.name, examples, made.encoded, channels, fingerprint)
         append_cost(folder, ENCODE, made.spent, examples=len(shard.examples), shard=shard.name)
     return [shard.name for shard in shards]
 
@@ -347,7 +348,7 @@ def without_texts(index: IndexRows, made: Path) -> None:
     for shard, entry in zip(index.shards, index.manifest["shards"], strict=True):
         place = f"shards/{shard.folder.name}"
         (made / place).mkdir(parents=True)
-        write_table(made / place / EXAMPLES, _blank(shard.examples.table.drop_columns([PLACE])))
+        write_table(made / place / EXAMPLES, blank(shard.examples).table.drop_columns([PLACE]))
         record = read_record(shard.folder)
         changed = describe_files(made / place, [EXAMPLES])
         record |= {"fields": [], "files": {**record["files"], **changed}}
@@ -357,10 +358,11 @@ def without_texts(index: IndexRows, made: Path) -> None:
     write_manifest(made, KIND, {**content, "shards": entries, "fields": [], TEXTS: False, RENDERED: index.rendered})
 
 
-def _blank(table: pa.Table) -> pa.Table:
-    ids = table["id"].to_pylist()
+def blank(corpus: Corpus) -> Corpus:
+    """Return examples as an index whose texts were left out stores them."""
+    table, ids = corpus.table, corpus.table["id"].to_pylist()
     told = {"prompt": [""] * len(ids), "response": [left_out(str(one)) for one in ids]}
     columns = {name: told.get(name, [None] * len(ids)) for name in ("prompt", "response", "metadata", "chat")}
     for name, column in columns.items():
         table = table.set_column(table.column_names.index(name), name, pa.array(column, pa.large_string()))
-    return table
+    return Corpus(table)

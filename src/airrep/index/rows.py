@@ -20,7 +20,7 @@ from airrep.corpus.filters import compile_filter, equal_to
 from airrep.corpus.records import Reading, Schema
 from airrep.corpus.schemas.conversations import MESSAGES
 from airrep.corpus.table import Column
-from airrep.errors import BESIDE, ArtifactError, ConfigError, check_unicode, escaped, many, near
+from airrep.errors import BESIDE, ArtifactError, ConfigError, check_unicode, escaped, many, near, nearest
 from airrep.index.shards import KeptChannel, Shard, Sieve, id_keys, reading
 from airrep.runtime.artifacts import (
     MANIFEST,
@@ -429,7 +429,7 @@ class IndexRows:
         known = (*TEXT_FIELDS, *self.fields)
         if field not in known and not (isinstance(field, str) and set(keys_of(field)).intersection(self.fields)):
             meant = near(field, known, "Name one of them.")
-            raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. {meant}")
+            raise ConfigError(f"{self.path}: has no field '{field}'; it has {nearest(field, known)}. {meant}")
         tables = (shard.examples.table for shard in self.shards)
         return field_values(tables, field, self.fields, quoted=quoted)
 

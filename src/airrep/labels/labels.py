@@ -323,8 +323,8 @@ class Labels:
         """Return the manifest; ArtifactError for unfinished labels."""
         if self.manifest is None:
             raise ArtifactError(
-                f"{self.path}: is unfinished: {len(self.missing):,} of {len(self.tasks):,} fine-tunes and evaluations "
-                f"are missing and {len(self.quarantined):,} failed for good. To run the missing ones, repeat the "
+                f"{self.path}: is unfinished: of {len(self.tasks):,} fine-tunes and evaluations, {len(self.missing):,} "
+                f"did not run and {len(self.quarantined):,} failed for good. To run those that did not, repeat the "
                 "command that wrote this folder. To go on without them, add --partial."
             )
         return self.manifest

@@ -110,8 +110,8 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus) -> dic
         subsets = list(draw.subsets(i, pool))
         if i and len(subsets) * i != len(rows["members"]):
             raise DataError(
-                f"instance {i} (train/query split): has {len(subsets) - 1:,} different {settings.removals_by}s, but "
-                f"earlier instances have {len(rows['members']) // i - 1:,}. All instances must have equally many. Set "
+                f"instance {i} (train/query split): has {many(len(subsets) - 1, f'different {settings.removals_by}')}, "
+                f"but earlier instances have {len(rows['members']) // i - 1:,}. All must have equally many. Set "
                 f"stratify={settings.removals_by}, so that all instances have each {settings.removals_by}, or raise "
                 "train_count."
             )

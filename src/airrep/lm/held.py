@@ -351,8 +351,12 @@ def plan_memory(promised: int, folder: Path, name: str, weights: int) -> MemoryP
     inner = getattr(config, "intermediate_size", None) or 4 * width
     experts = int(getattr(config, "num_experts_per_tok", None) or 1)  # that read each token
     inner = max(inner, (getattr(config, "moe_intermediate_size", None) or inner) * experts)
-    # What layers keep of a token for the backward pass and for methods that read activations; its logits, four times.
-    token = 4 * (layers * (4 * inner + 14 * width) + 4 * config.vocab_size)
+    act = getattr(config, "activation_function", None) or getattr(config, "hidden_act", None)
+    # What a layer keeps of a token for the backward pass and for methods that read activations. What the pass needs for
+    # a moment is no more than two layers keep. Logits: those and a part of them, a copy of another type or a gradient.
+    layer = (5 if act in ("gelu_new", "gelu_fast") else 4) * inner + 14 * width
+    logits = (3 if getattr(config, "final_logit_softcapping", None) else 2) * config.vocab_size
+    token = 4 * ((layers + 2) * layer + logits)
     fixed = max(_RUNTIME, used_memory()) + weights + 8 * CHUNK
     plan = MemoryPlan(promised, fixed, token)
     if fixed + token > promised:

@@ -1,6 +1,7 @@
 """Low-rank adapters by the optional package peft: trained, read, checked, merged."""
 
 import copy
+import logging
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -11,14 +12,20 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn import functional
 
-from airrep.errors import ConfigError, TrainingError, first_line, need
+from airrep.errors import ConfigError, TrainingError, caution, first_line, need
 from airrep.lm.files import FAILURES, load_network, make_plain, read_weights
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, LmFiles, read_config
 from airrep.lm.held import make_whole
 from airrep.lm.packed import is_packed, load_packed
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
+
+_log = logging.getLogger(__name__)
+
+_COMPARED, _ALIKE = 4096, 0.5
+"""Rows of embeddings that are compared with the base's, and the least cosine of embeddings that were made of them."""
 
 MOMENTS = "moments.safetensors"
 """File of Adam's moments of the adapters' weights, beside the adapters."""
@@ -206,6 +213,7 @@ class StoredAdapters:
 
         with self.fitting(model, "loaded"):
             rows = len(model.get_input_embeddings().weight)
+            self._note_other_base(model)
             self._resize(model, rows)
             # peft would read the file onto a CUDA device wherever there is one, whatever device the LM is on.
             wrapped = PeftModel.from_pretrained(
@@ -220,6 +228,18 @@ class StoredAdapters:
                     "save_embedding_layers=True."
                 )
         return wrapped
+
+    def _note_other_base(self, model: Any) -> None:
+        """Give a warning if the adapters hold embeddings that hardly resemble the model's, so were not made of them."""
+        for name, weight in _embeddings(model):
+            own = self.weights.get(PREFIX + name)
+            if own is None or own.shape[1:] != weight.shape[1:]:
+                continue
+            one, other = (table.detach()[: min(len(own), len(weight), _COMPARED)].flatten() for table in (own, weight))
+            if functional.cosine_similarity(one.float(), other.float(), 0) < _ALIKE:
+                told = f"{self._where}: {name} of its adapters ({len(own):,} tokens) hardly resembles that of its base"
+                caution(_log, f"{told} ({len(weight):,} tokens). Were they trained on another LM? {self._remedy}")
+                return
 
     def _resize(self, model: Any, rows: int) -> None:
         """Give a model with *rows* embeddings as many as the adapters hold; new rows are NaN until they are loaded."""

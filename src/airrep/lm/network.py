@@ -201,7 +201,7 @@ def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
     keeps_few = "logits_to_keep" in inspect.signature(model.forward).parameters
     keep = {"logits_to_keep": batch.predictors} if keeps_few else {}
     with without_cudnn():
-        logits: Tensor = _run(model, **_inputs(model, batch), **keep).logits[0]
+        logits: Tensor = _run(model, **_inputs(model, batch), **keep).logits.squeeze(0)  # indexing would copy gradients
     rows = logits if len(logits) == len(batch.predictors) else logits[batch.predictors]  # if all are given
     return rows.to(torch.promote_types(logits.dtype, torch.float32))
 

@@ -372,8 +372,8 @@ def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
     if len(rest) < needed:
         raise ConfigError(
             f"data: {needed:,} examples must be kept out of training, for validation and test, but only "
-            f"{len(rest):,} are left, because examples with the same prompt stay together. Remove repeated prompts, "
-            "or give more examples."
+            f"{many(len(rest), 'is', 'are')} left, because examples with the same prompt stay together. Remove "
+            "repeated prompts, or give more examples."
         )
     return learn, rest
 

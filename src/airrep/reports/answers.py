@@ -16,7 +16,7 @@ from airrep.errors import many
 from airrep.index.contrast import TOWARDS_SIGN
 from airrep.index.results.result import Answer, order_in_words
 from airrep.reports.page import Exhibit, Section, render_sections
-from airrep.reports.tables import NOTHING, Cell, Line, Table, short, short_prompt, signed, true_minus
+from airrep.reports.tables import NOTHING, Cell, Line, Table, short, short_prompt, signed, together, true_minus
 
 TITLE = "Answers about training data"
 SECTIONS = {
@@ -83,7 +83,7 @@ def _of_set(result: SetResult) -> Iterator[Table]:
         _line(hit.example, [_signed(hit.score), f"{hit.helped:.0%}"], f"{hit.rank:,}{among}") for hit in result.hits
     ]
     order = order_in_words(result.least, (hit.score for hit in result.hits))
-    title = f"{order.capitalize()} for all {many(result.queries, 'query', 'queries')} together"
+    title = f"{order.capitalize()} for {together(result.queries)}"
     caption = (
         f"{many(result.even, 'more query gives', 'more queries give')} all examples the same score."
         if result.even

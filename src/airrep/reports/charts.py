@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from airrep.evaluation.result import Row
 from airrep.reports.evaluation_tables import BY_CLOCK, mark_of
 from airrep.reports.sources import Point, ReportSource, panel_rows
-from airrep.reports.tables import bytes_text, hundred, is_number, seconds_text, short, three, visible
+from airrep.reports.tables import bytes_text, hundred, seconds_text, short, three, visible
+from airrep.runtime.tracking import is_number
 
 INK, SOFT, GRID = "#1a1d22", "#59616d", "#d4d8de"
 COLOURS = ("#0b5394", "#b8460e", "#00745a", "#8e3a8a", "#1a1d22", "#a37200", "#2f8fc4", "#7a7f87", "#c2185b", "#5d8a00")

@@ -18,9 +18,9 @@ from airrep.reports.tables import (
     Line,
     Table,
     bytes_text,
+    counted,
     hundred,
     interval,
-    is_number,
     label_of,
     p_number,
     p_text,
@@ -30,6 +30,7 @@ from airrep.reports.tables import (
     three,
     true_minus,
 )
+from airrep.runtime.tracking import is_number
 from airrep.scoring.pooling import pooling_text
 
 ABOVE, BELOW = "▲", "▼"
@@ -243,19 +244,21 @@ def _counts(sources: Sequence[ReportSource]) -> str:
     made = [source.evaluation for source in sources]
     dropped = [count for source in sources for count in source.dropped]
     repeated = any(one.distinct_queries < len(one.queries) for one in made)
-    known: dict[str, list[int | None]] = {
-        "queries": [len(one.queries) for one in made],
-        "of them different": [one.distinct_queries for one in made] if repeated else [],
-        "subsets": [source.subsets for source in sources],
-        "examples left out of each": [size for one in made for size in one.facts.get("left_out", ())],
-        "removals": [one.facts.get("removals") for one in made],
+    known: dict[tuple[str, str], list[int | None]] = {
+        ("query", "queries"): [len(one.queries) for one in made],
+        ("of them different",) * 2: [one.distinct_queries for one in made] if repeated else [],
+        ("subset", "subsets"): [source.subsets for source in sources],
+        ("example left out of each", "examples left out of each"): [
+            size for one in made for size in one.facts.get("left_out", ())
+        ],
+        ("removal", "removals"): [one.facts.get("removals") for one in made],
     }
-    words = [f"{text} {name}" for name, values in known.items() if (text := span_text(values)) != NOTHING]
+    words = [counted(values, *names) for names, values in known.items() if span_text(values) != NOTHING]
     by_row = "" if len(set(dropped)) == 1 else ", depending on the row"
     scant = caution_on(min(one.distinct_queries for one in made))
     gone = sum(one.facts.get("losses_missing", 0) for one in made)
     holes = f"; {many(gone, 'single loss', 'single losses')} missing" if gone else ""
-    left = f"{span_text(dropped)} {'query' if {*dropped} == {1} else 'queries'} left out"
+    left = f"{counted(dropped, 'query', 'queries')} left out"
     return f"{', '.join(words)}; {left}{by_row}{holes}{f'; {scant}' if scant else ''}."
 
 

@@ -69,7 +69,7 @@ def write_report(
         The path of the (first) page.
 
     Raises:
-        ConfigError: there are no results, a folder is given twice, indexes differ, an id has two different queries, or
+        ConfigError: there are no results, a result is given twice, indexes differ, an id has two different queries, or
             answers and results are mixed.
         DataError: a mapping is not the JSON form of a result.
         ArtifactError: a directory has no result; or a file exists and *replace* is false, is a directory, or cannot be

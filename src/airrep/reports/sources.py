@@ -204,15 +204,14 @@ def _check_kinds(kinds: Mapping[Path, str]) -> None:
 
 
 def check_once(runs: Iterable[object]) -> None:
-    """Raise ConfigError if a path is given twice."""
-    seen: dict[Path, str | Path] = {}
-    for run in runs:
-        if isinstance(run, str | Path):
-            path = Path(run).resolve()
-            if path in seen:
-                also = "" if str(seen[path]) == str(run) else f", also as {seen[path]}"
-                raise ConfigError(f"report: {run} is given twice{also}. Remove one of the two.")
-            seen[path] = run
+    """Raise ConfigError if a path or an object is given twice."""
+    seen: dict[Path | int, str] = {}
+    for number, run in enumerate(runs, 1):
+        path, name = (Path(run).resolve(), str(run)) if isinstance(run, str | Path) else (id(run), f"result {number}")
+        if path in seen:
+            also = "" if seen[path] == name else f", also as {seen[path]}"
+            raise ConfigError(f"report: {name} is given twice{also}. Remove one of the two.")
+        seen[path] = name
 
 
 def run_names(runs: Sequence[Given]) -> list[str]:

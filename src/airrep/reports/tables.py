@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeGuard
+from typing import Any, NamedTuple, Self
 
 from airrep.corpus.places import Span
 from airrep.corpus.schemas.conversations import from_last_message
@@ -174,9 +174,15 @@ def span_text(values: Iterable[float | None], show: Callable[[float], str] = "{:
     return low if low == high else f"{low} to {high}"
 
 
-def is_number(value: object) -> TypeGuard[float]:
-    """Return True if a JSON value is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def counted(values: Iterable[float | None], one: str, several: str) -> str:
+    """Return :func:`span_text` with its noun: "1 query", "at most 1 query", "3 to 5 queries"."""
+    text = span_text(values)
+    return f"at most 1 {one}" if text == "0 to 1" else f"{text} {one if text == '1' else several}"
+
+
+def together(queries: int) -> str:
+    """Return words for all of some queries: "the query", "all 3 queries together"."""
+    return "the query" if queries == 1 else f"all {queries:,} queries together"
 
 
 def label_of(key: str) -> str:

@@ -37,7 +37,7 @@ def count_or_share(value: Any) -> int | str:
         return text
     if text.isascii() and text.isdecimal() and share >= 1:
         return int(text)
-    raise ValueError("the number of examples must be at least 1, or a percentage of the training examples, such as 99%")
+    raise ValueError("the number of examples must be at least 1, or a percentage above 0% and below 100%, such as 99%")
 
 
 def count_of(value: int | str, total: int) -> int:
@@ -164,8 +164,21 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"--set {override}: '{name.strip()}' is set twice. Remove one of the two.")
         seen.add(name.strip())
         # key='' in a shell arrives without a value and means an empty text. key=null is None.
-        values[name.strip()] = _parse_yaml(value, f"--set {override}") if value else ""
+        values[name.strip()] = _read_value(value, f"--set {override}") if value else ""
     return values
+
+
+def _read_value(text: str, where: str) -> Any:
+    """Read a typed value as YAML, but leave a text that is not quoted as it is.
+
+    YAML would drop '### {prompt}' as a comment, join the lines of a template, and read 'query: ' as a mapping.
+    """
+    first = text.lstrip()[:1]
+    if "{prompt}" in text and first not in ("'", '"'):
+        return text
+    found = _parse_yaml(text, where)
+    as_typed = isinstance(found, str | dict) or (found is None and "#" in text)
+    return text if as_typed and first not in tuple("'\"{|>!&") else found
 
 
 def read_yaml(path: Path) -> Any:

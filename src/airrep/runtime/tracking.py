@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from importlib import import_module
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from airrep.errors import ConfigError, near
 
@@ -103,6 +103,6 @@ def _library(asked: str) -> tuple[Any, Callable[..., tuple[Log, Finish]], str]:
         raise ConfigError(f"--track {asked}: {name} cannot be imported. Install it: pip install {name}") from error
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Return True for a finite number, and False for booleans."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

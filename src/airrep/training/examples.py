@@ -11,7 +11,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.views import View, seen
 from airrep.encoder.networks.packed import Trainable
 from airrep.encoder.tokens import check_texts
-from airrep.errors import DataError, TrainingError
+from airrep.errors import DataError, TrainingError, many
 from airrep.evaluation.statistics.labels import Scale, normalise_losses
 from airrep.labels.labels import LabelledInstance
 from airrep.runtime.seeding import stream
@@ -124,7 +124,7 @@ class Collector:
         """Add the texts of an instance to learn from (TrainingError: its labels rank nothing)."""
         if len(instance.subsets) < 2:
             raise TrainingError(
-                f"instance {instance.name} (train/query split): has only {len(instance.subsets)} subset, but "
+                f"instance {instance.name} (train/query split): has only {many(len(instance.subsets), 'subset')}, but "
                 "training compares the losses of at least two. Measure losses of more subsets."
             )
         try:

@@ -89,6 +89,7 @@ def test_labels_record_each_call_that_added_to_them(run: Run) -> None:
     for seeds in (1, 2, 2):
         do(run, f"label subsets train.jsonl --lm lm --out labels --seeds {seeds} {tuning}")
     assert [one.words[one.words.index("--seeds") + 1] for one in read_history(Path("labels"))] == ["1", "2"]
+    assert do(run, "show labels").out.count("made by: airrep label subsets train.jsonl --lm lm ") == 2
 
 
 def test_the_folder_of_a_command_moves_with_its_project(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,7 +188,7 @@ def test_equal_texts_share_one_weight_and_examples_of_no_subset_get_none(tmp_pat
     assert method.caution.startswith(
         "The weights were fitted to the measured losses of instance 0 (train/query split), so an LDS on these losses"
     )
-    assert method.caution.endswith(" 1 of 10 training examples were in no subset, so their weight is 0.")
+    assert method.caution.endswith(" Examples that were in no subset, so that their weight is 0: 1 of 10.")
 
 
 def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path):

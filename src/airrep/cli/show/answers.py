@@ -21,6 +21,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import many
 from airrep.index.results.result import PREDICTION, Answer, order_in_words
 from airrep.reports.answers import answer_tables
+from airrep.reports.tables import together
 
 FEW, MANY = 5, 100
 """Findings of a kind that are printed, usually and where everything is asked for."""
@@ -29,9 +30,9 @@ FEW, MANY = 5, 100
 def print_set(result: SetResult, wide: bool = False) -> None:
     """Print what helps, or harms, a set of queries."""
     order = order_in_words(result.least, (hit.score for hit in result.hits))
-    print_lines(Text(f"{order} for all {many(result.queries, 'query', 'queries')} together", style="bold"))
+    print_lines(Text(f"{order} for {together(result.queries)}", style="bold"))
     if result.even:
-        remark(f"{result.even:,} more queries give all examples the same score.")
+        remark(f"{many(result.even, 'more query gives', 'more queries give')} all examples the same score.")
     for hit in result.hits:
         facts = [f"{deviations_text(hit.score)} on average", f"above the mean for {hit.helped:.0%} of the queries"]
         print_hit(hit.example, hit.row, facts, rank=hit.rank, of=result.provenance.rows, wide=wide)

@@ -25,10 +25,10 @@ LONGEST = 60
 """Characters of a name."""
 
 _CLASSIFY_COUNTS = {
-    "queries_among_the_examples": "queries are training examples too; these copies do not count as hits",
-    "queries_without_examples_of_their_label": "queries have a class that no training example has; they count as wrong",
-    "repeated_queries": "queries repeat the texts of other queries; intervals and p-values count each of them",
-    "unlabelled_examples": "training examples have no class, so they never match",
+    "queries_among_the_examples": "queries that are training examples too, whose copies do not count as hits",
+    "queries_without_examples_of_their_label": "queries with a class that no training example has (counted as wrong)",
+    "repeated_queries": "queries that repeat other queries' texts (intervals and p-values count each)",
+    "unlabelled_examples": "training examples without a class (they never match)",
 }
 _STYLES = {"bad": "bold red", "look": "yellow", "unknown": "cyan", "good": "green"}
 
@@ -77,7 +77,7 @@ def _counts(evaluation: "Evaluation") -> str:
     without = f"; {kind} left out, because they have no losses: {lacking:,}" if lacking else ""
     gone = facts.get("losses_missing")
     holes = f"; missing losses, left out one by one: {gone:,}" if gone else ""
-    several = f" ({facts['distinct_queries']:,} different ones)" if "shared_queries" in facts else ""
+    several = f" ({facts['distinct_queries']:,} different)" if "shared_queries" in facts else ""
     found = facts.get("queries_in_pool")
     copies = (
         f"; queries that are training examples too: {found:,}, which favours methods that find equal texts"
@@ -168,11 +168,11 @@ def print_classification(evaluation: "Evaluation") -> None:
     say(f"If the answer to every query were '{always}', the accuracy × 100 would be {reached}.")
     say(
         f"{_queries(evaluation)} of {many(len(facts['labels']), 'class', 'classes')} (field {facts['by']}), "
-        f"{facts['examples']:,} training examples"
+        f"{many(facts['examples'], 'training example')}"
     )
     for name, text in _CLASSIFY_COUNTS.items():
         if facts.get(name):  # artifacts of older versions do not know all
-            say(f"{facts[name]:,} {text}")
+            say(f"{text}: {facts[name]:,}")
     _say_cautions(evaluation, few=True)
 
 
@@ -191,7 +191,8 @@ def print_selection(evaluation: "Evaluation") -> None:
         "tasks and queries."
     )
     if facts["examples_left_out_as_queries"]:
-        say(f"{facts['examples_left_out_as_queries']:,} training examples are copies of queries and cannot be selected")
+        copies = facts["examples_left_out_as_queries"]
+        say(f"training examples that cannot be selected, because they are copies of queries: {copies:,}")
     for text in facts["failed"]:
         say(f"failed, and left out: {text}")
     _say_cautions(evaluation, few=True)
@@ -202,13 +203,13 @@ def print_drop(evaluation: "Evaluation") -> None:
     facts = evaluation.facts
     _print_values(evaluation)
     others = "; ".join(
-        f"without {k:,} random examples: {one['loss']:.3f} (± {one['deviation']:.3f} between random sets)"
+        f"without {many(k, 'random example')}: {one['loss']:.3f} (± {one['deviation']:.3f} between random sets)"
         for k, one in ((k, facts["random"][str(k)]) for k in facts["drop"])
     )
     say(f"Mean loss of the queries before any fine-tune: {facts['before']:.3f}; after a fine-tune {others}")
     say(
         f"The values come from {many(facts['fine_tunes'], 'fine-tune')} of the LM {snippet(facts['lm']['name'], 60)} "
-        f"({many(facts['seeds'], 'seed')}), {facts['examples']:,} training examples and "
+        f"({many(facts['seeds'], 'seed')}), {many(facts['examples'], 'training example')} and "
         f"{_queries(evaluation)}."
     )
     if facts["examples_left_out_as_queries"]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from airrep.cli.show.console import err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
-from airrep.reports.tables import Table, hundred, interval, seconds_text
+from airrep.errors import many
+from airrep.reports.tables import Table, counted, hundred, interval, seconds_text
 from airrep.runtime.metering import LINE_SECONDS, hours_line
 from airrep.runtime.remote.places import shown
 
@@ -91,7 +92,8 @@ class StepMeter:
         now = time.monotonic()
         self._steps, seconds, self._last = done.steps, now - self._last, now
         if done.step == 2:  # the first also loads what it needs
-            _line(f"{done.steps:,} steps: {hours_line(1, seconds * done.steps, measured='on a step', resumes=False)}")
+            told = hours_line(1, seconds * done.steps, measured="on a step", resumes=False)
+            _line(f"{many(done.steps, 'step')}: {told}")
         self({"step": done.step, "seconds": seconds, "loss": done.loss})
 
     def _left(self, step: int) -> str:
@@ -128,8 +130,7 @@ def next_step(labels: "Labels", use: str) -> str:
 def print_labels(labels: "Labels") -> None:
     """Print the LM, fine-tuning and instances of labels, and how many of them are finished."""
     state, plan = labels.state, labels.plan
-    queries = sorted({len(plan.query_rows(number)) for number in range(len(plan))})
-    asked = " to ".join(f"{count:,}" for count in dict.fromkeys((queries[0], queries[-1])))
+    asked = counted((len(plan.query_rows(number)) for number in range(len(plan))), "query", "queries")
     reading = {name: value for name, value in state["lm"].items() if name not in ("name", "fingerprint")}
     files = {} if labels.manifest is None else {"files": size_of(labels.manifest)}
     print_fields(
@@ -140,7 +141,7 @@ def print_labels(labels: "Labels") -> None:
             "lm": _settings({"": state["lm"]["name"], **reading}).lstrip("="),
             "precision": state["precision"],
             "fine-tuning": _settings(state["fine_tune"]),
-            "instances": f"{len(plan):,}, of {plan.subset_count:,} subsets and {asked} queries each",
+            "instances": f"{len(plan):,}, of {many(plan.subset_count, 'subset')} and {asked} each",
             "seeds": labels.seeds,
             "quarantined": _given_up(labels),
             "state": _state(labels),

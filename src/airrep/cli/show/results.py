@@ -220,7 +220,7 @@ def print_forecast(found: "Forecast", one: str, many: str, workers: int | None =
     time = f"{seconds_text(found.seconds)} for each {one}, {seconds_text(found.total)} in all on one core"
     if (workers or 1) > 1:
         time += f", {seconds_text(found.fixed + found.seconds * found.examples / (workers or 1))} on {workers}"
-    fields = {many: f"{found.examples:,}; measured on {found.measured:,} examples", "time": time}
+    fields = {many: f"{found.examples:,}; measured on {found.measured:,}", "time": time}
     if found.fixed:
         fields["first"] = f"{seconds_text(found.fixed)} of this time pass before the first {one}"
     if found.bytes:

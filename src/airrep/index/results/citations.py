@@ -10,7 +10,7 @@ from typing import Any
 
 from airrep._version import __version__
 from airrep.corpus.corpus import Example, left_out
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, many
 from airrep.index.results.result import Made
 
 LICENSES = ("license", "licence", "licenses", "licences", "license_name", "rights")
@@ -155,7 +155,7 @@ def as_croissant(citations: Sequence[Citation]) -> dict[str, Any]:
     if not citations:
         raise ConfigError("citations is empty. Name at least one example.")
     digest = hashlib.sha256("\n".join(f"{one.index} {one.id} {one.sha256}" for one in citations).encode()).hexdigest()
-    sentences = (f"{len(citations):,} citations of training examples.", unknown(citations))
+    sentences = (f"{many(len(citations), 'citation')} of training examples.", unknown(citations))
     return {
         "@context": dict(CONTEXT),
         "@type": "sc:Dataset",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from airrep.errors import ArtifactError, ConfigError
+from airrep.errors import ArtifactError, ConfigError, many
 
 ABOUT = "record.json"
 FORMAT = 1
@@ -100,7 +100,8 @@ class TrainingRecord:
     steps: tuple[LoggedStep, ...]
 
     def __repr__(self) -> str:
-        return f"TrainingRecord({self.path}: {len(self.steps):,} entries, {len(self.jumps()):,} jumps)"
+        entries = many(len(self.steps), "entry", "entries")
+        return f"TrainingRecord({self.path}: {entries}, {many(len(self.jumps()), 'jump')})"
 
     def jumps(self, deviations: float = 4.0, window: int = 20) -> list[Jump]:
         """Return the steps whose loss jumped, the largest jump first.
