@@ -32,6 +32,16 @@ def ask_all(path: Path) -> None:
     index.where("year > 2001")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("settings", ""), ("request", []), ("fields", "year"), ("corpora", {}), ("corpora", [True])]
+)
+def test_a_manifest_with_another_kind_of_value_is_refused(index: airrep.Index, name: str, value: object) -> None:
+    manifest = {**read_manifest(index.path), name: value}
+    write_manifest(index.path, manifest.pop("kind"), manifest)
+    with pytest.raises(ArtifactError, match=r"manifest\.json: does not have the form"):
+        airrep.Index(index.path)
+
+
 @pytest.mark.parametrize("name", ["examples.arrow", "features.npy", "codes.npy", "scales.npy", "bounds.npy", SHARD])
 def test_a_flipped_bit_of_a_shard_is_told(index: airrep.Index, name: str) -> None:
     path = next((index.path / "shards").glob(f"0000000016-*/**/{name}"))

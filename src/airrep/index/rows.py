@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from airrep.corpus.records import Reading, Schema
 from airrep.corpus.schemas.conversations import MESSAGES
 from airrep.corpus.table import Column
 from airrep.errors import BESIDE, ArtifactError, ConfigError, check_unicode, escaped, many, near, nearest
-from airrep.index.shards import KeptChannel, Shard, Sieve, id_keys, reading
+from airrep.index.shards import SHARD, KeptChannel, Kind, Shard, Sieve, id_keys, reading
 from airrep.runtime.artifacts import (
     MANIFEST,
     as_written,
@@ -58,6 +58,36 @@ DATA = (".jsonl", ".csv", ".parquet")
 
 RowsLike = np.ndarray | Iterable[int] | Iterable[str] | str
 GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
+
+
+def _check_manifest(manifest: Mapping[str, Any]) -> None:
+    """Refuse a manifest that no build wrote; any exception may be raised."""
+    rows = 0
+    for shard in manifest["shards"]:
+        name, start, count = shard["name"], shard["start"], shard["rows"]
+        whole = type(start) is type(count) is int and start == rows and count > 0
+        if not whole or not isinstance(shard["digest"], str) or f"shards/{name}/{SHARD}" not in manifest["files"]:
+            raise ValueError
+        rows += count
+    texts = ("method", "attributor", *(("deleted",) if manifest["deleted"] is not None else ()))
+    if type(manifest["generation"]) is not int or manifest["rows"] != rows or rows == 0 or not manifest["channels"]:
+        raise ValueError
+    if not all(isinstance(manifest[name], str) for name in texts):
+        raise TypeError
+    for one in (KeptChannel(**entry) for entry in manifest["channels"]):
+        if not isinstance(one.name, str) or one.kind not in get_args(Kind) or type(one.dimension) is not int:
+            raise TypeError
+        if one.dimension < 0:
+            raise ValueError
+    if manifest["deleted"] is not None and manifest["deleted"] not in manifest["files"]:
+        raise ValueError
+    kinds = {"settings": dict, "request": dict, "corpora": list, "fields": list}
+    whole = all(isinstance(manifest[name], kind) for name, kind in kinds.items())
+    if not whole or not all(isinstance(name, str) for name in manifest["fields"]):
+        raise TypeError
+    for corpus in manifest["corpora"]:
+        if not isinstance(corpus["fingerprint"], str) or type(corpus["rows"]) is not int:
+            raise TypeError
 
 
 def refuse_earlier(path: Path, manifest: Mapping[str, Any]) -> None:
@@ -114,6 +144,8 @@ class IndexRows:
         self.manifest = read_manifest(self.path, KIND)
         refuse_earlier(self.path, self.manifest)
         check_sizes(self.path, self.manifest["files"], before.manifest["files"] if before is not None else {})
+        with as_written(self.path / MANIFEST):
+            _check_manifest(self.manifest)
         if before is not None:
             self._known_shards = {shard.folder.name: shard for shard in before.shards}
 

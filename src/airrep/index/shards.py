@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from airrep.arrays import Encoded, Features, Rows, map_array
+from airrep.arrays import Encoded, Features, Rows, SparseFeatures, map_array
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.table import PLACE
 from airrep.errors import ArtifactError, DataError
@@ -30,9 +30,12 @@ from airrep.sparse import SparseRows
 
 if TYPE_CHECKING:
     from airrep.scoring.blocks import Block
+    from airrep.scoring.columns import Postings
 
 SHARD = "shard.json"
 EXAMPLES, PLACES = "examples.arrow", "places.arrow"
+POSTINGS = ("columns", "rows", "values")
+"""Names of the arrays that hold a channel's sparse features column by column."""
 Kind: TypeAlias = Literal["dense", "csr", "postings", "none"]
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 TINY = 2.0**-20
@@ -257,19 +260,16 @@ class Shard:
 
     def _opened(self, channel: str) -> "Block":
         from airrep.scoring.blocks import Block
-        from airrep.scoring.columns import Postings
 
         number, one = next((n, one) for n, one in enumerate(self.channels) if one.name == channel)
-        folder, shape = folder_of(number, channel), (self.rows, one.dimension)
+        folder = folder_of(number, channel)
         if one.kind == "postings":
-            columns, rows, values = (self._load(f"{folder}/{name}") for name in ("columns", "rows", "values"))
-            return Block(self.start, Postings(columns, rows, values, shape))
+            return Block(self.start, self._postings(folder, one.dimension))
         if one.kind == "csr":
-            data, indices, indptr = (self._load(f"{folder}/{name}") for name in ("data", "indices", "indptr"))
-            return Block(self.start, SparseRows(data, indices, indptr, shape))
+            return Block(self.start, self._csr(folder, one.dimension))
         features = self._map(f"{folder}/features")  # a search reads few of them, so check() runs when they are read
         codes, scales, bounds = (self._load(f"{folder}/{name}") for name in ("codes", "scales", "bounds"))
-        shapes = [shape, shape, (self.rows,), (self.rows, 2)]
+        shapes = [(self.rows, one.dimension), (self.rows, one.dimension), (self.rows,), (self.rows, 2)]
         if [array.shape for array in (features, codes, scales, bounds)] != shapes:
             raise _altered(self.folder / folder)
 
@@ -294,6 +294,32 @@ class Shard:
             part: Any = block.dense() if one.kind == "dense" else block.features
             found[one.name] = (part.csr() if isinstance(part, Postings) else part)[chosen].astype(np.float32)
         return found
+
+    def _postings(self, folder: str, columns: int) -> "Postings":
+        """Load sparse features by column, checked first: a wrong row would crash the process."""
+        from airrep.scoring.columns import Postings
+
+        listed, rows, values = (self._load(f"{folder}/{name}") for name in POSTINGS)
+        found = Postings(listed, rows, values, (self.rows, columns))
+        good = len(listed) == len(rows) == len(values)
+        if good and len(rows):
+            inside = 0 <= rows.min() <= rows.max() < self.rows and 0 <= listed[0] <= listed[-1] < columns
+            good = inside and not (listed[1:] < listed[:-1]).any()
+        if not good:
+            raise _altered(self.folder / folder)
+        return found
+
+    def _csr(self, folder: str, columns: int) -> SparseFeatures:
+        """Load a CSR matrix, checked first: a wrong index would crash the process."""
+        data, indices, indptr = (self._load(f"{folder}/{name}") for name in ("data", "indices", "indptr"))
+        fits = len(indptr) == self.rows + 1 and indptr[0] == 0 and indptr[-1] == len(indices) == len(data)
+        if (
+            not fits
+            or (np.diff(indptr) < 0).any()
+            or (len(indices) and not 0 <= indices.min() <= indices.max() < columns)
+        ):
+            raise _altered(self.folder / folder)
+        return SparseRows(data, indices, indptr, (self.rows, columns))
 
     def may_have(self, wanted: Sieve) -> bool:
         """Return whether the shard may hold a wanted id; a false positive needs a collision of 64-bit keys."""
