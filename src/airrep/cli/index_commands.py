@@ -387,7 +387,7 @@ def export_command(
     note(f"{out}: {many(made.rows, 'example')}, {many(len(made.columns), 'column')}{dense}{kept}")
     if made.guarded:
         formulas = many(made.guarded, "cell looks like a formula", "cells look like formulas")
-        note(f"{out}: {formulas}, which a ' before them prevents. To write such cells unchanged, add --set exact=true")
+        note(f"{out}: {formulas}, so each got a ' before it. To write such cells unchanged, add --set exact=true")
     if to == "embedding-atlas":
         placed = " --vector vector" if made.width else ""
         note(f"next: pip install embedding-atlas, then: embedding-atlas {out} --text text{placed}")
