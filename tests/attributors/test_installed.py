@@ -265,6 +265,21 @@ def test_a_package_that_an_earlier_place_hides_declares_nothing(install: Install
     assert "overlap" not in installed_methods()
 
 
+@pytest.mark.parametrize(
+    ("folder", "points"),
+    [("odd-1.dist-info", b"\xff"), ("odd-2.dist-info", b"[other]\nno equals sign"), ("-dd-3.dist-info", b"")],
+)
+def test_damaged_metadata_of_a_package_are_told(
+    install: Install, folder: str, points: bytes, caplog: pytest.LogCaptureFixture, run: Run
+) -> None:
+    odd = install(EXAMPLE, "overlap = airrep_overlap:Overlap") / folder
+    odd.mkdir()
+    (odd / "entry_points.txt").write_bytes(points)
+    assert "tfidf" in done(run("show", "methods")).out
+    refused(run("show", "nothing"), "does not exist")
+    assert "the metadata of a package are damaged" in caplog.text
+
+
 def test_nothing_of_theirs_is_imported_before_it_is_needed(tmp_path: Path, install: Install) -> None:
     folder = install("open('imported', 'w').close()", "eager = airrep_eager:Thing", name="airrep-eager")
     (folder / "queries.jsonl").write_text('{"prompt": "some words", "response": "more words"}\n')

@@ -121,6 +121,10 @@ def test_a_text_on_a_command_line_is_what_was_typed(typed: str, wanted: Any) -> 
     assert read_settings([f"template={typed}"]) == {"template": expected}
 
 
+def test_spaces_around_the_equals_sign_are_no_part_of_a_text() -> None:
+    assert read_settings(["lm = runs/lm ", "k = 5"]) == {"lm": "runs/lm", "k": 5}
+
+
 def test_a_model_without_settings_has_no_prompts(tmp_path: Path) -> None:
     assert choose_prompts(tmp_path, "x", None, None) == Prompts("", "")
 

@@ -1,6 +1,7 @@
 """Methods of other packages, found by their entry points."""
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from airrep.attributors.base import Attributor
-from airrep.errors import AirRepError, ConfigError
+from airrep.errors import AirRepError, ConfigError, caution, first_line
 from airrep.runtime.settings import Settings
 
 GROUP = "airrep.attributors"
@@ -153,13 +154,17 @@ def _chosen(found: Any, kind: Any) -> Any:
 def installed_methods() -> Mapping[str, tuple[InstalledMethod, ...]]:
     """Return the methods that installed packages declare, sorted by name, without importing a package.
 
-    A name has several methods if several packages declare it.
+    A name has several methods if several packages declare it. Damaged metadata, of whatever package, give a warning.
     """
     found: dict[str, list[InstalledMethod]] = {}
-    for entry in entry_points(group=GROUP):
-        assert entry.dist is not None
-        package = Package(one_line(entry.dist.name), one_line(entry.dist.version))
-        found.setdefault(one_line(entry.name), []).append(InstalledMethod(one_line(entry.name), package, entry))
+    try:
+        for entry in entry_points(group=GROUP):
+            assert entry.dist is not None
+            package = Package(one_line(entry.dist.name), one_line(entry.dist.version))
+            found.setdefault(one_line(entry.name), []).append(InstalledMethod(one_line(entry.name), package, entry))
+    except Exception as error:  # whatever is in the files; airrep must list its own methods all the same
+        told = f"methods of other packages are missing: the metadata of a package are damaged ({first_line(error)})"
+        caution(logging.getLogger(__name__), f"{told}. Run: pip check")
     return {name: tuple(found[name]) for name in sorted(found)}
 
 

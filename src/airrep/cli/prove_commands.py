@@ -1,6 +1,7 @@
 """Commands that fine-tune to answer: prove."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,7 @@ from airrep.cli.options import note
 from airrep.cli.running.history import record
 from airrep.cli.show.console import out, print_table, printable
 from airrep.cli.show.evaluations import print_correlations
-from airrep.errors import LM, ConfigError, need
+from airrep.errors import LM, ArtifactError, ConfigError, need
 from airrep.planning.judge import Judgement
 from airrep.reports.answers import answer_tables
 
@@ -131,7 +132,8 @@ def prove_command(
     else:
         made = prove(index, naming.of(index), asked, model, others, **proof, retries=retries, **how)
     assert made.path is not None
-    record(made.path, ctx.meta["words"], replaces=False, before=None)  # the directory is known only now
+    with suppress(OSError, ArtifactError):  # as for other commands: what was found or made is shown all the same
+        record(made.path, ctx.meta["words"], replaces=False, before=None)  # the directory is known only now
     options.show(made, print_judgement if seconds is not None else print_proof, as_json)
 
 

@@ -235,8 +235,9 @@ class StoredAdapters:
             own = self.weights.get(PREFIX + name)
             if own is None or own.shape[1:] != weight.shape[1:]:
                 continue
-            one, other = (table.detach()[: min(len(own), len(weight), _COMPARED)].flatten() for table in (own, weight))
-            if functional.cosine_similarity(one.float(), other.float(), 0) < _ALIKE:
+            rows = min(len(own), len(weight), _COMPARED)  # the model may be on another device than the file
+            one, other = (table.detach()[:rows].flatten().to("cpu", torch.float32) for table in (own, weight))
+            if functional.cosine_similarity(one, other, 0) < _ALIKE:
                 told = f"{self._where}: {name} of its adapters ({len(own):,} tokens) hardly resembles that of its base"
                 caution(_log, f"{told} ({len(weight):,} tokens). Were they trained on another LM? {self._remedy}")
                 return

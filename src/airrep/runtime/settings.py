@@ -163,6 +163,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
         if name.strip() in seen:
             raise ConfigError(f"--set {override}: '{name.strip()}' is set twice. Remove one of the two.")
         seen.add(name.strip())
+        value = value.strip() if name[-1].isspace() else value  # spaces around = are no part of a text
         # key='' in a shell arrives without a value and means an empty text. key=null is None.
         values[name.strip()] = _read_value(value, f"--set {override}") if value else ""
     return values
