@@ -64,7 +64,7 @@ class BoundedScores:
         """Return pairs that may exceed *floor* ``(q,)`` of their query: query, row, score, error bound, exact part."""
         with np.errstate(over="ignore"):
             limit = np.nextafter((floor - self.widest).astype(np.float32), np.float32(-np.inf))
-        place = np.flatnonzero(self.values >= limit)
+        place = np.flatnonzero(_reached(self.values, limit))
         if not len(place):  # the usual case, once good rows were seen
             return None
         row, query = np.divmod(place, len(limit))
@@ -76,6 +76,20 @@ class BoundedScores:
         row, query = row[chosen], query[chosen]
         known = np.zeros(len(query)) if self.known is None else self.known[row, query]
         return query.astype(np.uint8), row, score[chosen], error[chosen], known
+
+
+def _reached(values: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """Return whether each value ``(b, q)`` reaches the limit ``(q,)`` of its column."""
+    b, q = values.shape
+    if q == 1:
+        return values >= limit
+    together = max(1, WIDE // q)  # rows: numpy compares few long rows twice as fast as many short ones
+    whole = b - b % together
+    found = np.empty((b, q), bool)
+    wide = (values[:whole].reshape(-1, together * q), np.tile(limit, together))
+    np.greater_equal(*wide, out=found[:whole].reshape(-1, together * q))
+    np.greater_equal(values[whole:], limit, out=found[whole:])
+    return found
 
 
 class Kept(Protocol):

@@ -21,6 +21,8 @@ FEW = 64
 """Most rows that are looked up one by one."""
 TILE = 2**15
 """Features of columns that are read at a time, about; a column is not divided."""
+CELLS = 2**20
+"""Most numbers of queries that are made dense, 8 MiB."""
 
 
 class Frequent(NamedTuple):
@@ -273,4 +275,11 @@ class SparseProducts:
 
     def weights(self, frequent: Frequent) -> np.ndarray:
         """Return the factors of frequent columns' codes, ``(q, m)`` float64."""
-        return select_columns(self._queries, frequent.columns).toarray() * frequent.steps
+        places = frequent.columns
+        own = select_columns(self._queries, places).toarray() if self._dense is None else self._dense[:, places]
+        return own * frequent.steps
+
+    @cached_property
+    def _dense(self) -> np.ndarray | None:
+        """The queries as a dense array; None if that is too large."""
+        return self._queries.toarray() if self._queries.shape[0] * self._queries.shape[1] <= CELLS else None
