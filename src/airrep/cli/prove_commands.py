@@ -124,17 +124,21 @@ def prove_command(
         path=path, reading=reading, queries=queries, prompt=prompt, response=response, better=better
     ).question(index)
     model, tuning = configuring.of_lm(lm, computing, reading=reading)
-    how: dict[str, Any] = {"fine_tune": tuning, "out": out, "engine": running.make(), "tell": note}
-    how["on_task"] = TaskMeter()
+    how: Any = {"fine_tune": tuning, "out": out, "engine": running.make(), "tell": note, "on_task": TaskMeter()}
     made: ProofResult | Judgement
     if seconds is not None:
         made = judge(index, asked, model, budget=seconds, better=others, seed=proof["seed"], **how)
     else:
         made = prove(index, naming.of(index), asked, model, others, **proof, retries=retries, **how)
+    _record(ctx, made)
+    options.show(made, print_judgement if seconds is not None else print_proof, as_json)
+
+
+def _record(ctx: typer.Context, made: ProofResult | Judgement) -> None:
+    """Record the command in the directory of its result, if it can be written to."""
     assert made.path is not None
     with suppress(OSError, ArtifactError):  # as for other commands: what was found or made is shown all the same
-        record(made.path, ctx.meta["words"], replaces=False, before=None)  # the directory is known only now
-    options.show(made, print_judgement if seconds is not None else print_proof, as_json)
+        record(made.path, ctx.meta["words"], replaces=False, before=None)
 
 
 def print_proof(found: ProofResult) -> None:
