@@ -211,7 +211,7 @@ def test_values_without_matrices_are_joined_too():
 @pytest.mark.parametrize("other", [{"subject": "another"}, {"tags": {"role": "tasks", "subset_size": "50"}}])
 def test_other_subjects_and_other_tags_stay_apart(other):
     runs = [("one", ONE), ("other", tagged(OTHER, **other))]
-    with pytest.raises(ConfigError, match="join=true: no two runs have the same"):
+    with pytest.raises(ConfigError, match="join=true: no two evaluations have the same"):
         join_evaluations(runs)
     assert join_evaluations([*runs, ("more", MORE)])[1] == runs[1]
 

@@ -61,7 +61,7 @@ def report_command(
         ),
     ] = None,
     join: Annotated[
-        bool, Setting("Show evaluations with the same --tag in one table, if they used the same queries and losses.")
+        bool, Setting("true shows evaluations with equal queries, losses and --tag values in one table.")
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:

@@ -52,8 +52,8 @@ LabelDataOption = Annotated[list[str] | None, f"{SAMPLED_HELP} {DATA_HELP}"]
 WhereOption = Annotated[str | None, "Use only training examples that match this filter, such as 'label == \"gsm8k\"'."]
 PoolOption = Annotated[
     str | None,
-    "How to make a group's score from its members' scores: sum, mean, or a pool in docs/methods.md, such as "
-    "attention:0.2 (temperature 0.2). Default: the method's.",
+    "Rule that makes the score of a group from the scores of its examples: sum, mean, or another one in "
+    "docs/methods.md, such as attention:0.2. Default: the method's.",
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ReplaceOption = Annotated[bool, "Replace output that exists already."]

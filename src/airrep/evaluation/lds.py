@@ -314,8 +314,8 @@ class LeftOutStudy(LdsStudy):
             )
         if self.tune:
             raise ConfigError(
-                "evaluate: --tune cannot choose a temperature for labels (measured losses) of fine-tunes that leave "
-                "out few examples. Remove --tune, or replace --tune by a fixed temperature: --pool attention:0.2."
+                "evaluate: these fine-tunes each leave out only a few examples. From their losses, --tune cannot "
+                "choose a temperature. Remove --tune, or set a temperature yourself: --pool attention:0.2"
             )
         super()._check()
 

@@ -68,7 +68,8 @@ class SamplingSettings(Settings):
     stratify: Literal["source", "label"] | None = None
     """Keep each source's or label's share in pools, queries and subsets. None draws without regard to either."""
     held_out: int = Field(default=0, ge=0)
-    """Number of train/query splits to keep for testing a trained encoder. They share no text with the others."""
+    """How many of the random splits (into training data and queries) to keep for testing. They share no text with the
+    others."""
     disjoint_instances: bool = False
     """Put no example into two instances."""
     seed: int = Field(default=0, ge=0)

@@ -37,7 +37,9 @@ def join_evaluations(runs: Named) -> list[tuple[str, Evaluation]]:
     for name, run in runs:
         found.setdefault((run.measure, run.subject, *sorted(run.tags.items())), []).append((name, run))
     if len(found) == len(runs) > 1:
-        raise ConfigError("--set join=true: no two runs have the same queries, measured losses and tags. Remove join.")
+        raise ConfigError(
+            "--set join=true: no two evaluations have the same queries, losses and --tag values. Remove join."
+        )
     return [(same[0][0], _join(same) if len(same) > 1 else same[0][1]) for same in found.values()]
 
 
