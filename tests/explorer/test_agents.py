@@ -42,7 +42,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("read_example", {"id": "../../../etc/passwd"}, "has no example"),
     ("read_example", {"id": "row 999999999999999999999"}, "has no example"),
     ("what_if_i_drop", {**QUERY, "ids": ["e3", "gone"]}, "has no example 'gone'"),
-    ("what_if_i_drop", QUERY, "no examples are chosen. Choose at least one, by a row, an id or a filter"),
+    ("what_if_i_drop", QUERY, "none are chosen. Choose at least one, by a row, an id or a filter"),
     ("why_this_answer", {**QUERY, "index": "/etc"}, "index '/etc': is not served. Give one of these names: index"),
     ("why_this_answer", {**QUERY, "index": "../other"}, "is not served"),
     ("why_this_answer", {"prompt": "x" * 1_000_000, "response": "y"}, "at most 100000 characters"),

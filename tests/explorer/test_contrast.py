@@ -151,7 +151,7 @@ def test_the_command_of_a_proof_names_what_is_ticked(words: airrep.Index) -> Non
     assert shlex.split(told["command"]) == [*expected, *asked]
     both = proof(explorer, rows=[5, 1], facets={"source": ["forum"]})
     assert both["examples"] == len(np.union1d(words.where(source="forum"), [1, 5]))
-    with pytest.raises(ConfigError, match="prove: "):
+    with pytest.raises(ConfigError, match="none are chosen"):
         proof(explorer)
     with pytest.raises(ConfigError, match="row 1: "):
         proof(Explorer(words.delete([1])), rows=[1])

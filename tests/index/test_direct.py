@@ -13,7 +13,7 @@ from worlds.tiny_lms import tiny_lm
 import airrep
 from airrep.attributors.base import OnRows, sample_of
 from airrep.attributors.conformance import check_attributor
-from airrep.attributors.direct import DirectAttributor, InMemory
+from airrep.attributors.direct import DirectAttributor, InMemory, RecentScores
 from airrep.attributors.recipes import read_channels
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
@@ -90,7 +90,7 @@ def test_a_query_is_scored_once(direct: airrep.Index, queries: Corpus) -> None:
 def test_scores_of_old_questions_are_dropped_and_never_missed(
     direct: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airrep.index.index.HELD", 3 * direct.rows)
+    monkeypatch.setattr(direct, "_recent", RecentScores(3 * direct.rows))
     first = direct.ask(queries[:2])
     wanted = [hit.score for hit in direct.top(queries[0])]
     for query in queries[2:5]:

@@ -388,7 +388,7 @@ def test_many_labels_are_cut_in_a_roll_up() -> None:
 
 
 def test_runs_of_one_name_are_numbered() -> None:
-    texts = [text for _, text in Page(render_report([top({"q1": [(1.0, 1)]})] * 2)).headings]
+    texts = [text for _, text in Page(render_report([top({"q1": [(1.0, 1)]}) for _ in range(2)])).headings]
     assert texts[-3:-1] == ["Most helpful examples (1)", "Most helpful examples (2)"]
 
 
