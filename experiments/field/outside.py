@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
@@ -29,8 +29,11 @@ import airrep
 from airrep.labels.plan import Place, fine_tune_seed, open_plan
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM, load_lm
-from airrep.lm.network import order_of
+from airrep.lm.network import StepDone, order_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
+
+if TYPE_CHECKING:
+    from torch.optim import AdamW
 
 IGNORED, SHUFFLED = -100, 42
 ORACLES = Path(__file__).resolve().parents[2] / ".venv" / "oracles" / "bin" / "python"
@@ -117,6 +120,36 @@ class Bergson:
             hessian_pipeline_cfg={"query": self.asked, **more},
         )
 
+    def source(self) -> np.ndarray:
+        """SOURCE with AdamW's second moments: six checkpoints of a fine-tune like the labels', in three segments."""
+        steps, folders = [4, 7, 10, 14, 17, 20], []
+        lm = load_lm(LmSettings.named(self.given.lm))
+        names = [name for name, _ in lm.model.named_parameters()]
+
+        def keep(done: StepDone) -> None:
+            if done.step in steps:
+                folders.append(_checkpoint(lm, done.optimizer, names, self.folder / f"step-{done.step}"))
+
+        plan = open_plan(self.given.plan)
+        count = len(plan.subset_rows(0, 0))
+        report = lm.fine_tune(self.train.take(np.arange(count)), TUNING, fine_tune_seed(plan, Place(0, 0, 0)), keep)
+        assert report.steps == steps[-1]
+        return -self.run(  # its own are slopes of the loss
+            "source",
+            "approxunrolling",
+            index_cfg={**self.index("source"), "model": folders[-1]},
+            hessian_cfg={"method": "kfac", "ev_correction": True},
+            approx_unrolling_cfg={
+                "checkpoints": folders,
+                "model_path": str(self.given.lm),
+                "segments": 3,
+                "lr_list": [TUNING.learning_rate] * 3,
+                "step_size_list": [7, 7, 6],
+                "use_adam_preconditioner": True,
+                "query": self.asked,
+            },
+        )
+
     def magic(self, tied: bool) -> np.ndarray:
         """The whole run: AdamW in the order of the first label seed, as many examples as each subset has."""
         count = self._stream()
@@ -165,6 +198,20 @@ class Bergson:
         turned = sorted(zip(places, wanted, strict=True), key=lambda pair: pair[0])
         Dataset.from_list([row for _, row in turned]).save_to_disk(str(self.folder / "stream"))
         return count
+
+
+def _checkpoint(lm: TargetLM, optimizer: "AdamW", names: list[str], folder: Path) -> str:
+    """Write an LM in training as Bergson reads a checkpoint: weights, and the optimizer's state of each by its name."""
+    import torch
+    from transformers import AutoTokenizer
+
+    lm.model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(lm.settings.lm).save_pretrained(folder)
+    states = optimizer.state_dict()
+    for place, name in enumerate(names):
+        states["state"][place]["param_name"] = name
+    torch.save(states, folder / "optimizer.pt")
+    return str(folder)
 
 
 def _untied(lm: Path, folder: Path) -> Path:
@@ -246,6 +293,7 @@ PROGRAMS: dict[str, Callable[..., np.ndarray]] = {
     "bergson-trackstar": lambda *all: Bergson(*all).trackstar(),
     "bergson-ekfac": lambda *all: Bergson(*all).ekfac(),
     "bergson-shampoo": lambda *all: Bergson(*all).ekfac("shampoo"),
+    "bergson-source": lambda *all: Bergson(*all).source(),
     "bergson-magic": lambda *all: Bergson(*all).magic(tied=True),
     "bergson-magic-untied": lambda *all: Bergson(*all).magic(tied=False),
     "kronfluence": kronfluence,
