@@ -38,7 +38,7 @@ class SelectSettings(Settings):
     random: bool = True
     """Also fine-tune, for each task, on as many random examples as are selected."""
     full: bool = False
-    """Also fine-tune on all training examples: one fine-tune, whose result is compared with that of each task."""
+    """Also fine-tune once on all training examples, and measure this model on every task."""
     none: bool = True
     """Also score the answers of the LM as it is, without fine-tuning."""
     where: str | None = None
