@@ -137,7 +137,7 @@ def search_of(n: int) -> Callable[[], object]:
     torch.set_num_threads(1)
     generator = np.random.default_rng(0)
     block = block_of(0, np.resize(unit_rows(generator, 20_011), (n, D)))
-    return partial(top_k, unit_rows(generator, 64).astype(np.float32), [block], K)
+    return partial(top_k, ask(unit_rows(generator, 64).astype(np.float32), [block]), K)
 
 
 def main() -> None:

@@ -159,17 +159,15 @@ class Piece:
             return array
         return array[first : last + 1] if together else array[self.rows - self.start]
 
-    def dense(
-        self, blocks: Sequence[Block], dtype: type = np.float32, device: Device = CPU, *, coded: bool = False
-    ) -> Any:
-        """Read features, or codes, ``(b, d)`` in the type *dtype*: valid until the next piece, not to be changed."""
-        key = (id(blocks), dtype, coded)
+    def dense(self, blocks: Sequence[Block], dtype: type = np.float32, device: Device = CPU) -> Any:
+        """Read features ``(b, d)`` in the type *dtype*: valid until the next piece, not to be changed."""
+        key = (id(blocks), dtype)
 
         def read() -> Any:
-            block = blocks[self.number]
-            stored = self.take(block.codes if coded else block.dense())
+            features = blocks[self.number].dense()
+            stored = self.take(features)
             if key not in self._rooms or len(self._rooms[key]) < len(stored):
-                self._rooms[key] = np.empty((min(self.size, block.features.shape[0]), stored.shape[1]), dtype)
+                self._rooms[key] = np.empty((min(self.size, len(features)), stored.shape[1]), dtype)
             return device.rows(stored, self._rooms[key])
 
         return self.once(key, read)

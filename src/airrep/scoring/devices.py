@@ -19,6 +19,8 @@ class Device:
 
     slack: ClassVar[float] = 0.0
     """Error bound of a product relative to both norms, besides the rounding of float32."""
+    numbers: ClassVar[int] = 2**19
+    """Most float32 numbers of codes that are multiplied at a time: 2 MiB stay in the cache."""
 
     def rows(self, features: np.ndarray, room: np.ndarray) -> Any:
         """Prepare features ``(b, d)`` of any type to be multiplied; *room* may hold the result."""
@@ -47,6 +49,7 @@ class Card(Device):
 
     slack = 2.0**-8 + 2.0**-16
     """Covers inputs that are rounded to TF32, if a program allowed this for float32 products, with room to spare."""
+    numbers = 2**22
 
     def __init__(self, name: str) -> None:
         import torch  # here, since the CPU does not need torch

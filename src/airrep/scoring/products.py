@@ -33,8 +33,8 @@ from airrep.scoring.orders import order_scores
 from airrep.scoring.pooling import SUM, Pooling
 from airrep.sparse import below
 
-FEW = 16
-"""Most queries that are multiplied with int8 codes in place."""
+FEW = 16 if simsimd.get_capabilities()["ice"] else 6
+"""Most queries that are multiplied with int8 codes in place: more if the processor multiplies int8 fast (VNNI)."""
 PAIRS, NUMBERS = 2048, 2**21
 """Most rows, and most of their numbers in float64, that exact inner products read at a time."""
 SCORES, CODES = 2**19, 2**26
@@ -44,8 +44,8 @@ SCORES, CODES = 2**19, 2**26
 class DenseScan:
     """Approximate products of queries with dense features, by int8 codes if the features have them.
 
-    Few queries are quantised too, and multiplied with the codes in place. For more queries, codes are widened to
-    float32 once, which takes a quarter of the time that features take.
+    Few queries are quantised too, and multiplied with the codes in place. For more queries, a few rows of codes at a
+    time are widened to float32, which takes a quarter of the time that features take.
     """
 
     def __init__(self, queries: np.ndarray, device: Device) -> None:
@@ -66,28 +66,25 @@ class DenseScan:
     def look(self, piece: Piece, blocks: Sequence[Block]) -> BoundedScores:
         """Compute approximate scores of a piece of the blocks."""
         block = blocks[piece.number]
+        values = np.empty((len(piece.rows), len(self.norm)), np.float32)
         if block.codes is None or block.scales is None or block.bounds is None:
             rows = piece.dense(blocks, device=self.device)
             norms = self.device.norms(rows) * np.float32(1 + 1e-4)
-            return self._float32(piece, rows, None, np.stack([norms, np.zeros_like(norms)], axis=1))
-        steps, bounds = piece.take(block.scales), piece.take(block.bounds)
+            check_size(float(norms.max()) * float(self.norm.max()), piece)
+            self.device.multiply(rows, self.asked, values)
+            return BoundedScores(values, self.slack, np.stack([norms, np.zeros_like(norms)]))
+        codes, steps, bounds = (piece.take(part) for part in (block.codes, block.scales, block.bounds))
+        check_size(float(bounds[:, 0].max()) * float(self.norm.max()), piece)
         if self.few:
-            return self._int8(piece, piece.take(block.codes), steps, bounds)
-        return self._float32(piece, piece.dense(blocks, device=self.device, coded=True), steps, bounds)
-
-    def _int8(self, piece: Piece, codes: np.ndarray, steps: np.ndarray, bounds: np.ndarray) -> BoundedScores:
-        check_size(float(bounds[:, 0].max()) * float(self.norm.max()), piece)
-        values = np.empty((len(codes), len(self.codes)), np.float32)
-        simsimd.cdist(codes, self.codes, "dot", out=values)
-        values *= (steps[:, None] * self.unit).astype(np.float32)
-        return BoundedScores(values, self.coded_slack, bounds.T)
-
-    def _float32(self, piece: Piece, rows: Any, steps: np.ndarray | None, bounds: np.ndarray) -> BoundedScores:
-        check_size(float(bounds[:, 0].max()) * float(self.norm.max()), piece)
-        values = np.empty((len(piece.rows), len(self.norm)), np.float32)
-        self.device.multiply(rows, self.asked, values)
-        if steps is not None:
-            values *= steps[:, None]
+            simsimd.cdist(codes, self.codes, "dot", out=values)
+            values *= (steps[:, None] * self.unit).astype(np.float32)
+            return BoundedScores(values, self.coded_slack, bounds.T)
+        count = max(1, self.device.numbers // codes.shape[1])  # rows, which stay in the cache between both steps
+        room = np.empty(codes[:count].shape, np.float32)
+        for start in range(0, len(codes), count):
+            part = slice(start, start + count)
+            self.device.multiply(self.device.rows(codes[part], room), self.asked, values[part])
+            values[part] *= steps[part, None]
         return BoundedScores(values, self.slack, bounds.T)
 
 
