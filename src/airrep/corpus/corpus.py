@@ -370,7 +370,7 @@ def have_spans(examples: Sequence[Example]) -> bool:
     chats = examples.table["chat"]
     if chats.null_count == len(chats):  # as in most corpora, which may be large
         return False
-    rows = compute.indices_nonzero(compute.fill_null(compute.match_substring(chats, f'"{FIELD}":'), False)).to_pylist()
+    rows = compute.indices_nonzero(compute.match_substring(chats, f'"{FIELD}":')).to_pylist()
     return any(examples[row].span is not None for row in rows)
 
 
@@ -387,8 +387,7 @@ def with_spans(queries: Corpus) -> Corpus:
     names = queries.table["metadata"]
     if names.null_count == len(names):
         return queries
-    found = compute.fill_null(compute.match_substring(names, f'"{FIELD}":'), False)
-    if not compute.any(found).as_py():
+    if not compute.any(compute.match_substring(names, f'"{FIELD}":')).as_py():
         return queries
     rows = [_with_span(one, number) for number, one in enumerate(queries, 1)]
     return _rewritten(queries, {"metadata": [row.metadata for row in rows], "chat": [row.chat for row in rows]})
@@ -397,7 +396,7 @@ def with_spans(queries: Corpus) -> Corpus:
 def of_answers(queries: Corpus) -> Corpus:
     """Return queries of which only the answers count, whatever a trainer learns of conversations: see :func:`asked`."""
     chats, mark = queries.table["chat"], '"learn":"all"'
-    if not compute.any(compute.fill_null(compute.match_substring(chats, mark), False)).as_py():
+    if not compute.any(compute.match_substring(chats, mark)).as_py():
         return queries
     # The end of nearly all such chats, which may be many; an object inside of a chat ends before the chat does.
     found = compute.replace_substring_regex(chats, f",{mark}}}$", "}").to_pylist()

@@ -219,13 +219,13 @@ def value_kinds(values: Iterable[Any]) -> set[str]:
 
 
 def _distinct(metadata: Any) -> tuple[list[dict[str, Any]], Rows]:
-    """Return the distinct metadata objects, the empty one last, and the index of each row's object."""
+    """Return the distinct metadata objects, and the index of each row's object."""
     # Rows of one source often have equal metadata: each text is parsed once.
-    chunks = metadata.dictionary_encode().chunks
-    texts: list[str] = chunks[0].dictionary.to_pylist() if chunks else []
-    codes = [chunk.indices.fill_null(len(texts)).to_numpy() for chunk in chunks]
+    chunks = metadata.dictionary_encode(null_encoding="encode").chunks
+    texts: list[str | None] = chunks[0].dictionary.to_pylist() if chunks else []
+    codes = [np.from_dlpack(chunk.indices) for chunk in chunks]  # to_numpy would import pandas
     rows = np.concatenate(codes) if codes else np.empty(0)
-    return [*map(json.loads, texts), {}], rows.astype(np.int64)
+    return [{} if text is None else json.loads(text) for text in texts], rows.astype(np.int64)
 
 
 def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iterable[str], rows: int) -> None:

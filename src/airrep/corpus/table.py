@@ -284,5 +284,5 @@ def repeats(ids: Column) -> tuple[Rows, Rows]:
 def id_codes(ids: Column) -> Rows:
     """Return one number for each row, equal for equal ids; the numbers start at 0 and have no gaps."""
     chunks: list[Any] = ids.dictionary_encode().chunks
-    parts = [chunk.indices.to_numpy() for chunk in chunks]
+    parts = [np.from_dlpack(chunk.indices) for chunk in chunks]
     return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)

@@ -202,7 +202,7 @@ def _coded(table: Any, fields: Sequence[str]) -> Iterator[tuple[str, list[Any], 
     for name in fields:
         if name in TEXT_FIELDS:
             column = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
-            yield name, column.dictionary.to_pylist(), column.indices.to_numpy().astype(np.int64)
+            yield name, column.dictionary.to_pylist(), np.from_dlpack(column.indices).astype(np.int64)
     nested = [name for name in fields if name not in TEXT_FIELDS]
     if nested:
         for name, (values, own) in zip(nested, distinct_values(table, nested), strict=True):

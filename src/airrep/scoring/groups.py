@@ -154,7 +154,7 @@ def _encoded(labels: "Labels") -> tuple[list[str], np.ndarray]:
     if not chunks:
         return [], np.empty(0, np.int32)
     names = [str(name) for name in chunks[-1].dictionary.to_pylist()]
-    return names, np.concatenate([chunk.indices.to_numpy() for chunk in chunks])
+    return names, np.concatenate([np.from_dlpack(chunk.indices) for chunk in chunks])  # to_numpy would import pandas
 
 
 def _row_numbers(name: str, rows: Sequence[int] | np.ndarray) -> Rows:
