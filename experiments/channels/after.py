@@ -4,7 +4,7 @@ Usage: python experiments/channels/after.py [--role tasks ...]
 
 In the folder of the repository, after the data steps of `roles`. The LM has 4.5M parameters, the warm-up 100 examples
 of the pool, and EK-FAC learns its curvature from 300 examples. It prints LDS × 100 on instance 1: of EK-FAC alone, of
-`all.yaml` and of `all-after.yaml`, then the difference of the two recipes. A role takes some 20 minutes of a core.
+`all.yaml` and of `lm-whole-warm`, then the difference of the two recipes. A role takes some 20 minutes of a core.
 Group scores are kept below `work/channels`.
 """
 
@@ -21,7 +21,7 @@ def main() -> None:
     """Print a few lines for each role."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--role", action="append", choices=ROLES)
-    recipe = read_channels(str(HERE / "channels" / "all-after.yaml"))
+    recipe = read_channels("lm-whole-warm")
     before, after = len(recipe) - 2, len(recipe) - 1
     weights = [one.weight for one in recipe]
     for role in parser.parse_args().role or ROLES:

@@ -1,4 +1,4 @@
-"""Measure what gradients give beside text: whole ones, LoGra's, and LoGra's after a warm-up, by the weights that ship.
+"""Measure what gradients give beside text: whole ones and LoGra's, before and after a warm-up, by the weights that ship.
 
 Usage: python experiments/smollm2/weigh.py [WEIGHT ...] [--role tasks ...]   in the folder of the repository
        python experiments/smollm2/weigh.py --write
@@ -8,7 +8,8 @@ proportional to the weight. `results` have the scores of all three, so c, and wi
 without reading a gradient. They were made with the sum of members (`ekfac.yaml`), where the mean ships: relative to
 random groups of 16, a mean over n members is 16 / n of their sum. What LoGra adds, before and after a warm-up, is what
 the channels with it have above text. LDS × 100; then paired, minus EK-FAC alone with the same exponent, and minus the
-other methods of the results. Without WEIGHT of EK-FAC that which ships. `--write` puts what that gives on every role
+other methods of the results. Without WEIGHT of EK-FAC that which ships; of `lm-whole-warm` half of it is before the
+warm-up, and half after it. `--write` puts what that gives on every role
 into `weighed.yaml`.
 """
 
@@ -35,6 +36,7 @@ TOLD = {
     "both": "text, EK-FAC and LoGra",
     "warmed": "text, LoGra and LoGra after a warm-up",
     "all": "text, EK-FAC, LoGra and LoGra after a warm-up",
+    "whole-warm": "text, EK-FAC and LoGra, both also after a warm-up",
 }
 ROUNDED = 2e-3
 """Part of the scores that rounding may change: some have text from a CPU and the sum from a card, in bfloat16."""
@@ -80,7 +82,7 @@ class Results(NamedTuple):
     def of(cls, role: str) -> "Results":
         """All rows of a role's results; of two with one name that of its gradients. As they ship EK-FAC has others."""
         scores: dict[str, np.ndarray] = {}
-        for part in ("", "-gradients", "-whole-gradients", "-warmed-channels"):
+        for part in ("", "-gradients", "-whole-gradients", "-warmed-channels", "-after"):
             folder = HERE / "results" / f"{role}{part}"
             if folder.exists():
                 found = airrep.open(folder)
@@ -100,6 +102,9 @@ class Results(NamedTuple):
         if "Channels-warmed" in self.scores:
             after = self._above(text, "Channels-warmed", "LoGra-after")
             found |= {"warmed": with_logra + after, "all": with_logra + ekfac + after}
+        if "Channels-after" in self.scores:
+            whole = weight / EKFAC_WEIGHT * self._above(self.scores["Text"], "Channels-after", "EK-FAC-after")
+            found["whole-warm"] = found["warmed"] + ekfac / 2 + whole / 2
         return found
 
     def _above(self, text: np.ndarray, both: str, alone: str) -> np.ndarray:
@@ -120,7 +125,7 @@ class Results(NamedTuple):
         value, *interval = judged(ours, self.losses)
         print(f"{name}: {told(value, interval)}", flush=True)
         for rival, other in self.scores.items():
-            if rival in ("Channels-EK-FAC", "Channels-warmed"):
+            if rival in ("Channels-EK-FAC", "Channels-warmed", "Text"):
                 continue
             gap = airrep.metrics.paired(ours.astype(np.float32), other.astype(np.float32), self.losses)
             print(f"    minus {rival} {told(gap.difference, gap.interval)}", flush=True)

@@ -54,8 +54,11 @@ def test_a_slot_that_is_not_filled_is_asked_for() -> None:
     for name in ("lm", "lm-whole", "papers/logra"):
         with pytest.raises(ConfigError, match=r"--lm MODEL"):
             ChannelsSettings.of({"channels": name})
-    with pytest.raises(ConfigError, match="--warmed FOLDER"):
-        ChannelsSettings.of({"channels": "lm-warm", "lm": "some/model"})
+    for name in ("lm-warm", "lm-whole-warm"):
+        with pytest.raises(ConfigError, match="--warmed FOLDER"):
+            ChannelsSettings.of({"channels": name, "lm": "some/model"})
+    with pytest.raises(ConfigError, match="recipe to lm-warm or lm-whole-warm"):
+        ChannelsSettings.of({"channels": "lm-whole", "lm": "some/model", "warmed": "other/model"})
 
 
 @pytest.mark.parametrize(

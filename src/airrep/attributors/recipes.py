@@ -211,8 +211,8 @@ class ChannelsSettings(LmReading):
         read = values.get("lm") is not None or any(one.settings.get("lm") is not None for one in channels)
         if values.get("warmed") is not None and not (read and any(one.warmed for one in channels)):
             raise ValueError(
-                "warmed works only with lm and a recipe that reads the fine-tuned LM. Set recipe to lm-warm, and lm to "
-                "the original LM, which `airrep warmup` fine-tuned"
+                "warmed works only with lm and a recipe that reads the fine-tuned LM. Set recipe to lm-warm or "
+                "lm-whole-warm, and lm to the original LM, which `airrep warmup` fine-tuned"
             )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
         if unread is not None and not read:

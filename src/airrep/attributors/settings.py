@@ -432,7 +432,7 @@ DROPPED_METHODS = {
 """Replacements of methods that airrep no longer has, by name."""
 DROPPED_SETTINGS = {
     "preset": "--method logra and tracin have the best settings; --recipe papers/logra has the paper's settings.",
-    "gradients": "Name a recipe (list of methods): --recipe text, lm, lm-warm or lm-whole.",
+    "gradients": "Name a recipe (list of methods): --recipe text, lm, lm-warm, lm-whole or lm-whole-warm.",
     "map_weights": "All linear maps have the same weight: remove this setting.",
     "projection": "Gradients are projected on their leading directions: remove this setting.",
     "curvature": "Curvature is Kronecker-factored: remove this setting, or use --method trak for raw Fisher.",

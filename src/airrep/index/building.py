@@ -60,7 +60,7 @@ def build_index(
             dict of columns, or examples or dicts (:func:`airrep.corpus.inputs.as_corpus`).
         out: the directory to make.
         method: a method's name (see ``airrep show methods``), which is a recipe of one line, or an attributor.
-        recipe: a recipe's name (``text``, ``lm``, ``lm-warm``, ``lm-whole``, ``papers/logra`` and others), its YAML
+        recipe: a recipe's name (``text``, ``lm``, ``lm-warm``, ``lm-whole``, ``lm-whole-warm`` and others), its YAML
             file, or a list of channels, in place of a method. None, without a method: ``text``, ``lm`` where *settings*
             name an LM, ``lm-warm`` where they also name one after a warm-up, or the encoder alone where they name one.
         settings: settings of the method, unless it is an attributor; or of the recipe's channels.
