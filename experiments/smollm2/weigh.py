@@ -1,4 +1,4 @@
-"""Measure what gradients give beside text: whole ones and LoGra's, before and after a warm-up, by the weights that ship.
+"""Measure what gradients, whole and LoGra's, before and after a warm-up, give beside text, by the weights that ship.
 
 Usage: python experiments/smollm2/weigh.py [WEIGHT ...] [--role tasks ...]   in the folder of the repository
        python experiments/smollm2/weigh.py --write
