@@ -153,9 +153,9 @@ def test_bad_questions_are_told(tmp_path: Path) -> None:
     for name, value in (("own_share", 0.0), ("duplicate", 1.5), ("outlier", float("nan")), ("neighbours", 1)):
         with pytest.raises(ConfigError, match=f"clean: {name}="):
             airrep.clean(index, settings={name: value})
-    assert airrep.clean(index, kinds=["label"], label="source").skipped == {
-        "label": "the field 'source' has fewer than two values"
-    }
+    told = "nothing can be checked: label: the field 'source' has fewer than two values; harmful: there are no queries"
+    with pytest.raises(ConfigError, match=told):
+        airrep.clean(index, kinds=["label", "harmful"], label="source")
 
 
 def test_neighbours_equal_sorting_all_cosines() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import airrep
 from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
 
 DATA = Path(airrep.__file__).parent / "data" / "train.jsonl"
 
@@ -63,5 +64,5 @@ def test_texts_that_the_encoder_cannot_read_are_not_judged(examples: list[Exampl
     unread = airrep.build_index(
         airrep.Corpus.from_examples(foreign), tmp_path / "foreign", airrep.make_attributor("airrep")
     )
-    few = airrep.clean(unread, kinds=["label"])
-    assert few.skipped == {"label": "the encoder knows the words of only 0 examples; at least 12 are needed"}
+    with pytest.raises(ConfigError, match="label: the encoder knows the words of only 0 examples; at least 12 are needed"):
+        airrep.clean(unread, kinds=["label"])

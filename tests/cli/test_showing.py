@@ -137,6 +137,13 @@ def test_clean_shows_both_texts_and_acts_on_some_kinds(run: Run) -> None:
     assert not Path("others").exists()
 
 
+def test_a_field_that_better_names_is_read(run: Run) -> None:
+    row = {"prompt": REFUSED[1], "response": REFUSED[3], "chosen": "Turn it with a wrench.", "context": "Step 6."}
+    Path("q.jsonl").write_text(json.dumps(row))
+    assert "(chosen, context: not read)" in run("top", "index", "q.jsonl").err
+    assert "(context: not read)" in run("top", "index", "q.jsonl", "--better", "chosen").err
+
+
 def test_the_source_to_drop_is_named(run: Run) -> None:
     better = ("--better", "In step 6 the left screw is turned with a long wrench of steel.")
     printed = run("group", "index", *REFUSED, *better, "--by", "source").out

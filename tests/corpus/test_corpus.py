@@ -262,7 +262,7 @@ def test_refuses_rows_that_cannot_be_taken() -> None:
 
 
 def test_values_of_a_field() -> None:
-    values = [None, "a", 1, 0.5, True, ["é"], {"k": 1}]
+    values = [None, "a", 1.0, 0.5, True, ["é"], {"k": 1}]
     corpus = Corpus.from_examples(Example("p", "r", str(row), metadata={"m": m}) for row, m in enumerate(values))
     assert corpus.values("m") == [None, "a", "1", "0.5", "true", '["é"]', '{"k": 1}']
     assert corpus.values("id") == [str(row) for row in range(7)]

@@ -51,6 +51,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("why_this_answer", {**QUERY, "encoder": "/etc"}, "encoder: Extra inputs are not permitted"),
     ("select", {"wanted": [QUERY], "tokenizer": "/etc/passwd"}, "tokenizer: Extra inputs are not permitted"),
     ("select", {"wanted": [], "total": 3}, "wanted: "),
+    ("select", {"wanted": [QUERY], "total": 100}, "select: total is 100, but only 60 examples"),
     ("clean", {"kinds": ["everything"]}, "kinds.0: "),
     ("read_example", {"id": 3}, "id: Input should be a valid string"),
 ]

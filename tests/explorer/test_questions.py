@@ -191,7 +191,7 @@ def test_facets_are_told_as_texts(tmp_path: Path) -> None:
     index = airrep.build_index(examples, tmp_path / "i", HashAttributor(), shard_rows=3)
     facet = Explorer(index).facets.facet("v")
     assert [facet.names[code] for code in facet.codes] == [
-        "1", '"1"', "1.0", "true", "(none)", "(none)", '["a"]', '{"b": "ü"}',
+        "1", '"1"', "1", "true", "(none)", "(none)", '["a"]', '{"b": "ü"}',
     ]  # fmt: skip
     assert facet.values is None
 

@@ -199,7 +199,8 @@ def clean(
         progress: called with the number of encoded examples.
 
     Raises:
-        ConfigError: an unknown kind or field, an invalid filter or threshold, or better answers without queries.
+        ConfigError: an unknown kind or field, no kind that can be checked, an invalid filter or threshold, or better
+                answers without queries.
 
     Example:
         >>> found = airrep.clean(index, kinds=["duplicate"])
@@ -219,6 +220,9 @@ def clean(
     asked = [kind for kind in KINDS if kind in kinds]
     skipped: dict[str, str] = {kind: why for kind in asked if (why := looking.cannot(kind))}
     checked = tuple(kind for kind in asked if kind not in skipped)
+    if not checked:
+        told = "; ".join(f"{kind}: {why}" for kind, why in skipped.items())
+        raise ConfigError(f"clean: nothing can be checked: {told}. Choose another kind, or give what it needs.")
     findings = tuple(finding for kind in checked for finding in looking.look(kind))
     count, made = int(keep.sum()), index.provenance()
     told = looking.templates, looking.not_judged

@@ -328,13 +328,18 @@ class ReadingOptions:
             return self
         return replace(self, trained_with=index.asking["trained_with"], turns=self.turns or index.asking["turns"])
 
-    def read(self, path: str) -> "Corpus":
-        """Read a corpus, and say as what it was read and how many records were left out."""
+    def read(self, path: str, beside: str | None = None) -> "Corpus":
+        """Read a corpus, and say as what it was read and how many records were left out.
+
+        *beside* names a field that is read as well, so that it is not told as left out.
+        """
         from airrep.corpus.corpus import read_corpus
+        from airrep.corpus.schemas.forms import read_beside
 
         with self._typed():
             corpus = read_corpus(path, **self._named(), progress=True)
-        told = [f"{count:,} as {_as_typed(form)}" for form, count in corpus.forms.items() if form not in _OBVIOUS]
+        forms = {read_beside(form, beside): count for form, count in corpus.forms.items()}
+        told = [f"{count:,} as {_as_typed(form)}" for form, count in forms.items() if form not in _OBVIOUS]
         if told:
             note(f"{path}: {many(len(corpus), 'example')}; records read: {', '.join(told)}")
         if corpus.apart:
@@ -364,9 +369,9 @@ class ReadingOptions:
         except (ConfigError, DataError) as error:
             raise type(error)(_as_typed(str(error))) from None
 
-    def read_if(self, path: str | None) -> "Corpus | None":
+    def read_if(self, path: str | None, beside: str | None = None) -> "Corpus | None":
         """Read a corpus if a path is given."""
-        return None if path is None else self.read(path)
+        return None if path is None else self.read(path, beside)
 
 
 def better_of(better: str | None, reading: ReadingOptions, asked: "Sequence[Example]") -> "Better | None":
@@ -427,7 +432,7 @@ class QueryOptions:
             from airrep.corpus.corpus import with_spans
 
             reading = self.reading.for_queries(index)
-            read = with_spans(reading.read(self.queries))
+            read = with_spans(reading.read(self.queries, self.better))
             return read, better_of(self.better, reading, read)
         if self.response is None:
             raise ConfigError("queries: --prompt needs --response, the answer to explain. Give both.")

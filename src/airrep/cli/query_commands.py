@@ -279,7 +279,7 @@ def serve_command(
         moved = options.open_moved_index(path, settings, recipe)
         other = None if beside is None else options.open_moved_index(beside)
         read = reading.for_queries(moved)
-        asked = None if queries is None else with_spans(read.read(queries))
+        asked = None if queries is None else with_spans(read.read(queries, better))
         explorer = Explorer(moved, asked, other, options.better_of(better, read, asked or ()))
         explorer.prepare(True)
         note(

@@ -64,7 +64,7 @@ def clean_command(
         check_new_folder(lists, LISTS if delivery.replace else ())
     opened = options.open_moved_index(path, settings)
     own = reading.for_queries(opened)
-    asked = own.read_if(queries)
+    asked = own.read_if(queries, better)
     others = options.better_of(better, own, asked or ())
     how: dict[str, Any] = {"better": others, "kinds": kinds, "label": label, "where": where, "encoder": near_by}
     result = clean(opened, asked, **how, progress=True)

@@ -31,6 +31,8 @@ TESTS: dict[str, Callable[[Any, Any], bool]] = {
 }
 """Comparisons by their names in pyarrow, beside "equal"."""
 
+EXACT = 2.0**53
+"""Floats below it hold every whole number."""
 _KEYS_LISTED = 20
 _NO_PART = '{}: there is no field "{}" in any example. Check the name.'
 _NO_TEXT = "{}: no example has a {}. Compare another field{}."
@@ -209,7 +211,8 @@ def _leaves(name: str, value: Any) -> Iterator[str]:
 
 
 def shown_value(value: Any) -> str | None:
-    """Return a metadata value as text: text unchanged, None as None, other values as JSON."""
+    """Return a metadata value as text: text unchanged, None as None, other values as JSON; 1.0 equals 1, and is "1"."""
+    value = int(value) if isinstance(value, float) and value.is_integer() and abs(value) < EXACT else value
     return value if value is None or isinstance(value, str) else _encode(value)
 
 

@@ -373,8 +373,10 @@ def _picks(index: ServedIndex, questions: Sequence[Question], asked: SelectReque
     if better and len(better) < len(queries):
         raise ConfigError("select: only some queries have a better answer. Give one for every query, or for none.")
     how: dict[str, Any] = {"diversity": asked.diversity, "drop_duplicates": asked.drop_duplicates}
-    chosen = pick(index, queries, asked.total, better=better or None, where=asked.where or None, **how)
-    return chosen.picks
+    try:
+        return pick(index, queries, asked.total, better=better or None, where=asked.where or None, **how).picks
+    except ConfigError as error:  # count is the size of a page here
+        raise ConfigError(str(error).replace("select: count is", "select: total is")) from None
 
 
 def clean(explorer: Explorer, asked: CleanRequest) -> dict[str, Any]:

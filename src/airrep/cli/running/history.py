@@ -45,12 +45,19 @@ class MadeBy:
     @property
     def line(self) -> str:
         """The command for a shell."""
-        return " ".join(self.words) if self.earlier else shlex.join(["airrep", *self.words])
+        return " ".join(self.words) if self.earlier else " ".join(map(_quoted, ["airrep", *self.words]))
 
     @property
     def earlier(self) -> bool:
         """Tell whether an earlier version recorded it, in another form."""
         return self.words[0] == EARLIER
+
+
+def _quoted(word: str) -> str:
+    """A word for a shell; line breaks and other control characters in its ``$'...'`` form, on one line."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + word.encode("unicode_escape").decode("ascii").replace("'", "\\'") + "'"
 
 
 def read_history(artifact: Path) -> list[MadeBy]:
