@@ -338,7 +338,7 @@ class ReadingOptions:
 
         with self._typed():
             corpus = read_corpus(path, **self._named(), progress=True)
-        forms = {read_beside(form, beside): count for form, count in corpus.forms.items()}
+        forms = {read_beside(form, beside) if beside else form: count for form, count in corpus.forms.items()}
         told = [f"{count:,} as {_as_typed(form)}" for form, count in forms.items() if form not in _OBVIOUS]
         if told:
             note(f"{path}: {many(len(corpus), 'example')}; records read: {', '.join(told)}")

@@ -235,18 +235,13 @@ def _left_out(rest: Mapping[str, Any]) -> str:
         if (name in _TELLING or (_names_answer(str(name)) and not isinstance(value, int | float | np.number)))
         and not _is_empty(value)
     ]
-    return _told_left_out(found)
+    return f" ({', '.join(found)}: not read)" if found else ""
 
 
-def _told_left_out(names: Sequence[str]) -> str:
-    return f" ({', '.join(names)}: not read)" if names else ""
-
-
-def read_beside(form: str, field: str | None) -> str:
+def read_beside(form: str, field: str) -> str:
     """Return a form's name without a field that it lists as not read, but that is read for another purpose."""
-    before, _, listed = form.removesuffix(": not read)").rpartition(" (")
-    kept = [name for name in listed.split(", ") if name != field]
-    return form if not before or len(kept) == len(listed.split(", ")) else before + _told_left_out(kept)
+    name = re.escape(field)
+    return re.sub(rf" \({name}: not read\)|(?<=\(){name}, |, {name}(?=[,:])", "", form)
 
 
 def _is_empty(value: object) -> bool:
