@@ -64,5 +64,5 @@ def test_texts_that_the_encoder_cannot_read_are_not_judged(examples: list[Exampl
     unread = airrep.build_index(
         airrep.Corpus.from_examples(foreign), tmp_path / "foreign", airrep.make_attributor("airrep")
     )
-    with pytest.raises(ConfigError, match="label: the encoder knows the words of only 0 examples; at least 12 are needed"):
+    with pytest.raises(ConfigError, match="label: the encoder knows the words of only 0 examples; at least 12"):
         airrep.clean(unread, kinds=["label"])
