@@ -221,8 +221,8 @@ def clean(
     skipped: dict[str, str] = {kind: why for kind in asked if (why := looking.cannot(kind))}
     checked = tuple(kind for kind in asked if kind not in skipped)
     if not checked:
-        told = "; ".join(f"{kind}: {why}" for kind, why in skipped.items())
-        raise ConfigError(f"clean: nothing can be checked: {told}. Choose another kind, or give what it needs.")
+        why = "; ".join(f"{kind}: {reason}" for kind, reason in skipped.items())
+        raise ConfigError(f"clean: nothing can be checked: {why}. Choose another kind, or give what it needs.")
     findings = tuple(finding for kind in checked for finding in looking.look(kind))
     count, made = int(keep.sum()), index.provenance()
     told = looking.templates, looking.not_judged
