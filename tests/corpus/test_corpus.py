@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airrep.corpus.corpus import Corpus, Example, read_corpus
+from airrep.corpus.records import RESERVED
 from airrep.corpus.sources.textformats import csv_rows
 from airrep.corpus.table import COLUMNS, SCHEMA
 from airrep.errors import ConfigError, DataError
@@ -31,7 +32,7 @@ JSON = st.recursive(
     lambda values: st.lists(values | st.none(), max_size=3) | st.dictionaries(TEXT, values | st.none(), max_size=3),
     max_leaves=6,
 )
-KEYS = st.sampled_from(["metadata", "id", "prompt", "label", "instruction", "output", "messages"]) | TEXT
+KEYS = st.sampled_from([*RESERVED, "instruction", "output", "messages"]) | TEXT
 EXAMPLES = st.lists(
     st.builds(Example, TEXT, TEXT, TEXT, st.none() | TEXT, st.none() | TEXT, st.dictionaries(KEYS, JSON, max_size=4)),
     max_size=8,

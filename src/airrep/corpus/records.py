@@ -24,7 +24,7 @@ from airrep.corpus.schemas.trainers import TrainerName, trainer_of
 from airrep.corpus.schemas.values import describe, is_missing, label, name, plain, remedy_of_text, text, text_or_blank
 from airrep.errors import ConfigError, DataError, escaped, near
 
-RESERVED = ("id", "prompt", "response", "label", "source", "metadata", "chat")
+RESERVED = ("id", "prompt", "response", "label", "source", "metadata", "chat", "chat_template_kwargs")
 """Reserved field names of written records; a metadata key of the same name is written under ``metadata``."""
 
 _MISSING = object()

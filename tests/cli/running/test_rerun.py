@@ -53,8 +53,8 @@ def test_a_result_is_made_again_as_it_was_typed(run: Run) -> None:
     do(run, f"{asked.removeprefix('airrep ')} --json")
     assert lines("runs/top") == [asked]
     assert f"made by: {asked}" in do(run, "show runs/top").out
-    assert run("top", "runs/index", "--response", "it's\n two", "--out", "runs/two").status == 0
-    assert "--response $'it\\'s\\n two' --out" in do(run, "show runs/two").out
+    assert run("top", "runs/index", "--response", "it's\n \té", "--out", "runs/two").status == 0
+    assert "--response $'it\\'s\\n \\x09é' --out" in do(run, "show runs/two").out
     before = airrep.open("runs/top").to_dict()
     write("q.jsonl", make_corpus(3, "q"))
     assert run("rerun", "runs/top").status == 1, "nothing is overwritten"

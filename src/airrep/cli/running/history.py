@@ -57,7 +57,8 @@ def _quoted(word: str) -> str:
     """A word for a shell; line breaks and other control characters in its ``$'...'`` form, on one line."""
     if word.isprintable():
         return shlex.quote(word)
-    return "$'" + word.encode("unicode_escape").decode("ascii").replace("'", "\\'") + "'"
+    signs = word.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return "$'" + "".join(c if c.isprintable() else "".join(f"\\x{b:02x}" for b in os.fsencode(c)) for c in signs) + "'"
 
 
 def read_history(artifact: Path) -> list[MadeBy]:
