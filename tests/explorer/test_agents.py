@@ -68,7 +68,7 @@ def explorers(index: airrep.Index) -> dict[str, Explorer]:
 
 
 async def check_session(client: Any) -> None:
-    """A whole session: every tool answers as its schema says, wrong calls are one line, pages follow one another."""
+    """A whole session: every tool answers what its schema allows, wrong calls are one line, pages follow each other."""
     listed = {one.name: one for one in (await client.list_tools()).tools}
     assert list(listed) == list(agents.TOOLS) == list(CALLS)
     assert "should give" in listed["select"].input_schema["$defs"]["Wanted"]["properties"]["response"]["description"]
@@ -76,7 +76,7 @@ async def check_session(client: Any) -> None:
         schema = listed[name].input_schema
         Draft202012Validator(schema).validate(arguments)
         assert listed[name].annotations.read_only_hint
-        answer = await client.call_tool(name, arguments)  # the client holds it against the output's schema
+        answer = await client.call_tool(name, arguments)
         assert not answer.is_error, answer.content
         assert json.loads(answer.content[0].text) == answer.structured_content
         assert len(answer.content[0].text) < 2500

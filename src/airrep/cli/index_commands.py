@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from airrep.corpus.corpus import Corpus
     from airrep.index.index import Index
     from airrep.index.rows import IndexRows
-    from airrep.index.sharing import IndexPart
     from airrep.runtime.settings import Settings
 
 app = typer.Typer()
@@ -120,7 +119,11 @@ def index_command(
         _tell_reading(what, len(corpus))
     what |= {"shard_rows": shards.shard_rows, "replace": replace, "engine": running.make(), "progress": True}
     if shards.part is not None:
-        _tell_part(build_part(corpus, out, shards.part, state=shards.state, **what), corpus, out)
+        made = build_part(corpus, out, shards.part, state=shards.state, **what)
+        _tell_left_out(out, len(corpus) - made.rows)
+        told = f"part {made.share} of {many(made.rows, 'example')}, {many(len(made.shards), 'shard')}"
+        note(f"{out}: {told}, {_kind(made.lineage)}; next: airrep append NEW-INDEX PART...")
+        _tell_cautions(made.lineage, [corpus], out)  # every part is given all examples
         return
     built = build_index(corpus, out, **what)
     _tell_built(built, corpus, out, "was finished already" if existed and not replace else "built")
@@ -140,13 +143,6 @@ def _tell_reading(what: "Mapping[str, Any]", count: int) -> None:
             "shows how long this takes. To give all tokens the same weight, replace --lm MODEL by --set "
             "tokenizer=MODEL."
         )
-
-
-def _tell_part(made: "IndexPart", corpus: "Corpus", out: Path) -> None:
-    _tell_left_out(out, len(corpus) - made.rows)
-    told = f"{many(len(made.shards), 'shard')}, {_kind(made.lineage)}"
-    note(f"{out}: part {made.share} of {many(made.rows, 'example')}, {told}; next: airrep append NEW-INDEX PART...")
-    _tell_cautions(made.lineage, [corpus], out)  # every part is given all examples
 
 
 def _tell_built(built: "Index", corpus: "Corpus", out: Path, outcome: str) -> None:

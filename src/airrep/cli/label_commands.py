@@ -257,7 +257,8 @@ def warmup_command(
     the warm-up starts from the beginning.
     """
     need("airrep warmup", "lm", *LM)
-    from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
+    from airrep.cli.show.console import print_fields
+    from airrep.cli.show.learning import StepMeter, warmup_summary
     from airrep.lm.warmup import warm_up
     from airrep.runtime.artifacts import is_free, real_path
 
@@ -267,7 +268,7 @@ def warmup_command(
     if as_json:
         print_json(warmup_summary(made))
     else:
-        print_warmup(made)
+        print_fields({"path": made.path, **made.manifest["provenance"]})
     state = "was finished already" if existed and not replace else "warmed up"
     how = f"--lm {lm} --warmed {out}" if made.adapter is None else f"--method less --lm {out}"
     note(f"{out}: {state}; next: airrep index {data} {how} --out INDEX")

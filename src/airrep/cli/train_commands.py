@@ -237,7 +237,7 @@ def adapt_command(
     With --labels and --held-out, airrep learns from losses that `airrep label` has measured, and fine-tunes
     nothing. The losses of sixteen subsets are enough to begin with.
     """
-    from airrep.cli.show.evaluations import next_of_adapted, print_adapted
+    from airrep.cli.show.evaluations import print_adapted
 
     if given.labels and dry_run:
         raise ConfigError(
@@ -265,7 +265,8 @@ def adapt_command(
         made = adaptation.run(seconds)
     tracker.log({f"held-out LDS/{row['name']}": row["lds"]["lds"] for row in made.report["rows"]})
     show(made, print_adapted, as_json)
-    note(next_of_adapted(made, made.path))
+    advice = "next" if made.report["better"] else "to use it anyway"
+    note(f"{made.path}: {advice}: airrep index DATA --recipe {made.path} --out INDEX")
 
 
 def _adaptation(

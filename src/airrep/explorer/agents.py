@@ -27,7 +27,6 @@ from airrep._version import __version__
 from airrep.answers.clean import KINDS, Kind
 from airrep.errors import AirRepError, ConfigError
 from airrep.explorer import questions, requests
-from airrep.explorer.answers import About, Citation, Told, Verdict
 from airrep.explorer.explorer import Explorer
 from airrep.explorer.requests import MOST_ROWS, Cite, Diversity, QueryRef, Request, Short, Text, Total
 from airrep.explorer.security import Guard, Rules, run, unexpected
@@ -69,7 +68,9 @@ class DescribeIndex(Asking):
 class WhyThisAnswer(Asking):
     """Find the training examples that taught a model an answer, with a verdict: stands out, weak, or nothing here did.
 
-    With least=true, find the examples that work most against the answer.
+    With least=true, find the examples that work most against the answer. "deviations" are standard deviations from the
+    mean score of the ranked examples; above 4 or so is rare. "copied" lists passages of the answer that training
+    examples contain word for word.
     """
 
     prompt: Prompt
@@ -96,7 +97,8 @@ class CompareTwoAnswers(Asking):
 class WhatIfIDrop(Asking):
     """Predict what leaving training examples out would do to an answer; give ids, a filter, or both.
 
-    The answer has a command that tests the prediction: it fine-tunes with and without them.
+    "change" below 0: without the examples, the data would teach the answer less. "prove" is a command that tests the
+    prediction: it fine-tunes with and without them.
     """
 
     prompt: Prompt
@@ -139,114 +141,6 @@ class ReadExample(Asking):
     id: Short
     start: Annotated[int, Field(ge=0, description="How many characters of both texts to skip, for paging.")] = 0
     cite: Cite = False
-
-
-class Described(Told):
-    """An index, and the names of all served indexes."""
-
-    index: str
-    indexes: list[str]
-    about: About
-    fields: dict[str, dict[str, int]] = Field(description="The most frequent values of each field, with their counts.")
-
-
-class Cut(Told):
-    """A training example in a list, with shortened texts."""
-
-    id: str
-    row: int
-    prompt: str
-    response: str
-    source: str | None
-
-
-class ToolHit(Cut):
-    """A training example in a ranking."""
-
-    rank: int
-    score: float
-    deviations: float = Field(
-        description="Standard deviations from the mean score of the ranked examples; above 4 or so is rare."
-    )
-    label: str | None
-    place: str | None
-    same_words: list[str]
-    citation: Citation | None = None
-
-
-class Ranked(Told):
-    """Training examples that taught an answer, the strongest first."""
-
-    verdict: Verdict | None
-    matching: int
-    hits: list[ToolHit]
-    copied: list[str] = Field(
-        default=[], description="Passages of the answer that training examples contain word for word."
-    )
-    next: str
-
-
-class Changed(Told):
-    """The predicted effect of leaving examples out."""
-
-    change: float = Field(description="Below 0: without the examples, the data would teach the answer less.")
-    before: float
-    after: float
-    removed: int
-    kept: int
-    meaning: str
-    prove: str = Field(description="A command that tests the prediction with fine-tunes.")
-
-
-class ToolPick(Cut):
-    """A training example that was picked."""
-
-    rank: int
-    query: str
-    score: float
-
-
-class Picks(Told):
-    """Training examples to use, the best first."""
-
-    total: int
-    picks: list[ToolPick]
-    next: str
-
-
-class ToolFinding(Cut):
-    """A reason to look at a training example."""
-
-    kind: str
-    reason: str
-    other_id: str | None
-
-
-class Findings(Told):
-    """Reasons to look at training examples."""
-
-    total: int
-    counts: dict[str, int]
-    examples: int
-    skipped: dict[str, str]
-    findings: list[ToolFinding]
-    next: str
-
-
-class Read(Told):
-    """A part of a training example, with its fields."""
-
-    id: str
-    row: int
-    prompt: str
-    response: str
-    lengths: dict[str, int]
-    place: str | None
-    label: str | None
-    source: str | None
-    metadata: dict[str, Any]
-    citation: Citation | None = None
-    next: str
 
 
 def describe_index(explorer: Explorer, _: DescribeIndex) -> dict[str, Any]:
@@ -361,23 +255,17 @@ class Tool(NamedTuple):
     """A question that an agent can ask."""
 
     model: type[Asking]
-    answer: type[Told]
     answering: Callable[[Explorer, Any], dict[str, Any]]
-
-    @property
-    def about(self) -> str:
-        """Description of the tool, from its model's docstring."""
-        return " ".join((self.model.__doc__ or "").split())
 
 
 TOOLS: Mapping[str, Tool] = {
-    "describe_index": Tool(DescribeIndex, Described, describe_index),
-    "why_this_answer": Tool(WhyThisAnswer, Ranked, why_this_answer),
-    "compare_two_answers": Tool(CompareTwoAnswers, Ranked, compare_two_answers),
-    "what_if_i_drop": Tool(WhatIfIDrop, Changed, what_if_i_drop),
-    "select": Tool(SelectExamples, Picks, select),
-    "clean": Tool(FindUnclean, Findings, clean),
-    "read_example": Tool(ReadExample, Read, read_example),
+    "describe_index": Tool(DescribeIndex, describe_index),
+    "why_this_answer": Tool(WhyThisAnswer, why_this_answer),
+    "compare_two_answers": Tool(CompareTwoAnswers, compare_two_answers),
+    "what_if_i_drop": Tool(WhatIfIDrop, what_if_i_drop),
+    "select": Tool(SelectExamples, select),
+    "clean": Tool(FindUnclean, clean),
+    "read_example": Tool(ReadExample, read_example),
 }
 """Tools by name, in the order in which an agent uses them."""
 
@@ -429,9 +317,9 @@ def make_server(explorers: Mapping[str, Explorer], turns: Turns | None = None) -
 
 
 def _listed(name: str) -> ListedTool:
-    tool = TOOLS[name]
-    asked, answered = tool.model.model_json_schema(), tool.answer.model_json_schema()
-    return ListedTool(name=name, description=tool.about, annotations=_HOW, input_schema=asked, output_schema=answered)
+    model = TOOLS[name].model
+    about = " ".join((model.__doc__ or "").split())
+    return ListedTool(name=name, description=about, annotations=_HOW, input_schema=model.model_json_schema())
 
 
 def answer(explorers: Mapping[str, Explorer], name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from airrep.arrays import Encoded
@@ -25,7 +26,7 @@ from airrep.index.shards import (
     PLACES,
     SHARD,
     KeptChannel,
-    channels_of,
+    Kind,
     is_whole,
     read_record,
     shard_name,
@@ -53,7 +54,11 @@ def check_alike(attributor: Attributor, encoded: Encoded, like: Mapping[str, Any
 
     BrokenMethodError: features differ in kind or width from those of the shard or index with the record *like*.
     """
-    found = channels_of(encoded, several=isinstance(attributor, SeveralMethods))
+    sparse: Kind = "postings" if isinstance(attributor, SeveralMethods) else "csr"
+    found = []
+    for name, part in encoded.items():
+        kind: Kind = "none" if part is None else "dense" if isinstance(part, np.ndarray) else sparse
+        found.append(KeptChannel(name, kind, 0 if part is None else int(part.shape[1])))
     if like is None:
         return found
     for one, other in zip(found, (KeptChannel(**entry) for entry in like["channels"]), strict=False):

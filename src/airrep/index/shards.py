@@ -80,18 +80,6 @@ class KeptChannel(NamedTuple):
     """Number of features of a row; 0 if none are stored."""
 
 
-def channels_of(encoded: Encoded, *, several: bool) -> list[KeptChannel]:
-    """Return how each channel is stored; *several*: the method sums channels, and sparse ones are stored by column."""
-    found = []
-    for name, part in encoded.items():
-        if part is None:
-            found.append(KeptChannel(name, "none", 0))
-        else:
-            sparse: Kind = "postings" if several else "csr"
-            found.append(KeptChannel(name, "dense" if isinstance(part, np.ndarray) else sparse, int(part.shape[1])))
-    return found
-
-
 def folder_of(number: int, channel: str) -> str:
     """Return the folder name of a channel in a shard: its number, and its name as far as file names allow."""
     return f"{number}-{re.sub('[^a-z0-9]+', '-', channel.lower())[:40].strip('-')}"

@@ -123,17 +123,17 @@ def _build(stage: Stage, plan: BuildPlan, share: Share, progress: OnProgress | N
         seal(partial, KIND, {**content, "lineage": plan.lineage})
 
 
-def join_parts(paths: Sequence[str | Path], out: str | Path, *, replace: bool = False) -> IndexRows:
+def join_parts(paths: Sequence[str | Path], out: str | Path) -> IndexRows:
     """Join all parts of an index into the index that one build would have made, to the byte.
 
-    Parts stay as they are; their order does not matter. No model is loaded. An interrupted join resumes. *replace*
-    replaces an index at *out* that differs. ConfigError: no parts. ArtifactError: a part is missing, given twice, of
-    another index, unfinished or altered; or something else is at *out*, or it cannot be written.
+    Parts stay as they are; their order does not matter. No model is loaded. An interrupted join resumes. ConfigError:
+    no parts. ArtifactError: a part is missing, given twice, of another index, unfinished or altered; or something else
+    is at *out*, or it cannot be written.
     """
     if not paths:
         raise ConfigError("append: no parts are given. Name all parts of the index.")
     parts = _in_order([open_part(path) for path in paths])
-    stage = index_stage(real_path(out), parts[0].lineage["request"], replace)
+    stage = index_stage(real_path(out), parts[0].lineage["request"], False)
     if stage.finished() is None:
         _join(stage, parts)
     return IndexRows(stage.path)

@@ -152,12 +152,6 @@ def print_adapted(made: "Adapted") -> None:
     say(made.report["sentence"])
 
 
-def next_of_adapted(made: "Adapted", out: Path) -> str:
-    """Return the next command for a sum of channels: query it, unless it is no better than a single channel."""
-    ask = f"airrep index DATA --recipe {out} --out INDEX"
-    return f"{out}: next: {ask}" if made.report["better"] else f"{out}: to use it anyway: {ask}"
-
-
 def print_classification(evaluation: "Evaluation") -> None:
     """Print accuracies, the first index's differences, and what chance would reach."""
     facts = evaluation.facts

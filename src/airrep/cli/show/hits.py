@@ -116,7 +116,8 @@ def print_texts(example: Example, *, why: Why | None = None, lines: int = SHORT)
 def _reasons(why: Why, query: Example | None, example: Example) -> Iterable[Text]:
     """Return lines with each channel's part of a score, then the words and pairs of words with the largest parts."""
     predicted = f" ({', '.join(why.predicted)}: predicted)" if why.predicted else ""
-    yield Text(f"{channel_parts(why.channels)}{printable(predicted)}", style="dim")
+    parts = SEPARATOR.join(f"{shortened(name, 40)} {signed(score)}" for name, score in why.channels.items())
+    yield Text(f"{parts}{printable(predicted)}", style="dim")
     if why.same_words:
         yield _scored("same words", [("", _one_line(one.text)[:60], one.score) for one in why.same_words[:TOLD]])
     if why.tokens is not None and query is not None:
@@ -187,11 +188,6 @@ def print_lines(text: Text, indent: int = 0, lines: int | None = None, hang: int
 def remark(text: str) -> None:
     """Print a remark of airrep, dim and wrapped."""
     print_lines(Text(printable(text), style="dim"))
-
-
-def channel_parts(channels: Mapping[str, float]) -> str:
-    """Return each channel's part of a score, in one line."""
-    return " · ".join(f"{shortened(name, 40)} {signed(score)}" for name, score in channels.items())
 
 
 def marked(text: str, spans: Sequence[Span], length: int) -> Text:

@@ -229,8 +229,3 @@ def warmup_summary(warmup: "Warmup") -> dict[str, Any]:
         "checkpoints": [{"path": str(path), "rate": rate} for path, rate in warmup.checkpoints],
         "adapter": None if warmup.adapter is None else str(warmup.adapter),
     }
-
-
-def print_warmup(warmup: "Warmup") -> None:
-    """Print what a warm-up was made from, and how its loss fell."""
-    print_fields({"path": warmup.path, **warmup.manifest["provenance"]})
