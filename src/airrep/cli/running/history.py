@@ -155,8 +155,8 @@ def rerun_command(
 ) -> None:
     """Run again the commands that made a result, in the folders where they ran.
 
-    Each repeated command skips work that is finished. To do all work again, for example because the data have changed,
-    add --replace. `airrep show RESULT` prints the commands.
+    A build that is finished is skipped. An answer that was kept with --out is an error, as it exists already. To do all
+    work again, for example because the data have changed, add --replace. `airrep show RESULT` prints the commands.
     """
     from airrep.runtime.artifacts import fetched
 
