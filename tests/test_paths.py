@@ -62,7 +62,8 @@ def test_an_encoder_may_be_text_or_a_path(place: Path) -> None:
     folder = find_model("default", ())
     text, path = (make_attributor("gte", {"encoder": one}).fingerprint for one in (str(folder), folder))
     assert text == path
-    found = [airrep.clean(place / "index", kinds=["outlier"], encoder=one) for one in (str(folder), folder)]
+    how: dict[str, Any] = {"kinds": ["outlier"], "settings": {"outlier_neighbours": 5}}
+    found = [airrep.clean(place / "index", encoder=one, **how) for one in (str(folder), folder)]
     assert found[0] == found[1]
 
 
