@@ -60,8 +60,7 @@ def test_a_path_may_be_text_or_a_path(what: str, place: Path, tmp_path: Path) ->
 
 def test_an_encoder_may_be_text_or_a_path(place: Path) -> None:
     folder = find_model("default", ())
-    text, path = (make_attributor("gte", {"encoder": one}).fingerprint for one in (str(folder), folder))
-    assert text == path
+    assert len({make_attributor("gte", {"encoder": one}).fingerprint for one in (str(folder), folder)}) == 1
     how: dict[str, Any] = {"kinds": ["outlier"], "settings": {"outlier_neighbours": 5}}
     found = [airrep.clean(place / "index", encoder=one, **how) for one in (str(folder), folder)]
     assert found[0] == found[1]
