@@ -258,11 +258,10 @@ def adapt_command(
         tell = typer.echo if dry_run else note
         how: dict[str, Any] = {"queries": asked, "start": start, "workers": workers, "tell": tell}
         adaptation = _adaptation(data, lm, out, reading, configuring, device, tracker, **how)
-        seconds = parse_duration(budget)
         if dry_run:
-            adaptation.forecast(seconds)
+            adaptation.forecast(parse_duration(budget))
             return
-        made = adaptation.run(seconds)
+        made = adaptation.run(parse_duration(budget))
     tracker.log({f"held-out LDS/{row['name']}": row["lds"]["lds"] for row in made.report["rows"]})
     show(made, print_adapted, as_json)
     advice = "next" if made.report["better"] else "to use it anyway"
